@@ -1,0 +1,132 @@
+"""The catalogue: agents, their versions, and the providers of models."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from governance.ids import uuid7
+
+
+class AgentQuerySet(models.QuerySet):
+    def of(self, tenant_id):
+        return self.filter(tenant_id=tenant_id)
+
+    def listed(self):
+        return self.filter(archived_at=None)
+
+
+class Agent(models.Model):
+    """A named entry of a tenant's catalogue: one draft being edited, numbered versions, one of them published."""
+
+    class Origin(models.TextChoices):
+        CATALOGUE = "catalogue"
+        CODE = "code"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="agents")
+    name = models.CharField(max_length=64)
+    # Copied from the draft, for lists and search.
+    display_name = models.CharField(max_length=200, blank=True)
+    description = models.TextField(blank=True)
+    origin = models.CharField(max_length=10, choices=Origin, default=Origin.CATALOGUE)
+    is_disabled = models.BooleanField(default=False)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    # The draft: a definition that may be invalid; `draft_counter` rises with every save.
+    draft = models.JSONField(default=dict)
+    draft_counter = models.PositiveIntegerField(default=1)
+    draft_saved_at = models.DateTimeField(db_default=Now())
+    draft_saved_by = models.CharField(max_length=200, blank=True)
+    published = models.ForeignKey(
+        "agents.AgentVersion", models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    objects = AgentQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="agent_name_once")]
+
+    def __str__(self):
+        return self.display_name or self.name
+
+
+class AgentVersion(models.Model):
+    """An immutable, numbered definition."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    agent = models.ForeignKey("agents.Agent", models.CASCADE, related_name="versions")
+    tenant_id = models.UUIDField()
+    number = models.PositiveIntegerField()
+    document = models.JSONField()
+    # SHA-256 of the canonical document: identical content is not published twice.
+    digest = models.CharField(max_length=64)
+    note = models.TextField(blank=True)
+    published_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="agent_version_once")]
+
+    def __str__(self):
+        return f"{self.agent.name} v{self.number}"
+
+
+class Provider(models.Model):
+    """Where models are reached: kind, address, key (encrypted, or the name of an environment variable), limits."""
+
+    class Kind(models.TextChoices):
+        DEMO = "demo", "Demo (built in, no key)"
+        OPENAI = "openai", "OpenAI"
+        OPENAI_COMPATIBLE = "openai_compatible", "OpenAI compatible"
+        ANTHROPIC = "anthropic", "Anthropic"
+        GOOGLE = "google", "Google"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="providers")
+    name = models.SlugField(max_length=64)
+    kind = models.CharField(max_length=20, choices=Kind)
+    base_url = models.URLField(max_length=500, blank=True)
+    # For kind openai: the Responses API or chat completions.
+    api = models.CharField(
+        max_length=10, choices=[("responses", "Responses"), ("chat", "Chat completions")], default="responses"
+    )
+    key_enc = models.BinaryField(null=True, blank=True)
+    # The last four characters, so that a person can tell keys apart.
+    key_hint = models.CharField(max_length=8, blank=True)
+    key_env = models.CharField(max_length=100, blank=True)
+    # [{"name", "context_window", "max_output_tokens", "input_price", "cached_input_price", "output_price"}]: prices in
+    # US dollars for a million tokens, as text; absent prices are looked up in genai-prices.
+    model_list = models.JSONField(default=list, blank=True)
+    max_concurrency = models.PositiveIntegerField(null=True, blank=True)
+    is_disabled = models.BooleanField(default=False)
+    # The circuit breaker, shared by all workers.
+    failures = models.PositiveIntegerField(default=0)
+    open_until = models.DateTimeField(null=True, blank=True)
+    last_test = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="provider_name_once"),
+            models.CheckConstraint(
+                condition=models.Q(key_enc=None) | models.Q(key_env=""), name="provider_one_source_of_key"
+            ),
+        ]
+
+    def __str__(self):
+        return self.name
+
+
+class EgressRule(models.Model):
+    """Hosts that a tenant's providers may reach. No rule means: every public host."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.OneToOneField("governance.Tenant", models.CASCADE, related_name="egress")
+    hosts = ArrayField(models.CharField(max_length=253), default=list)
+
+    def __str__(self):
+        return ", ".join(self.hosts)

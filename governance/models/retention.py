@@ -1,0 +1,82 @@
+from django.db import models
+from django.db.models.functions import Now
+
+from governance.ids import uuid7
+
+
+class RetentionPolicy(models.Model):
+    """How long a category is kept, and what happens then."""
+
+    class AgeBasis(models.TextChoices):
+        CREATED = "created"
+        LAST_ACTIVITY = "last_activity"
+        ENDED = "ended"
+
+    class Action(models.TextChoices):
+        DELETE = "delete"
+        ANONYMISE = "anonymise"
+        ARCHIVE_THEN_DELETE = "archive_then_delete"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="retention_policies")
+    category = models.CharField(max_length=40)
+    # Empty for the whole tenant; an agent's name narrows it, and the most specific policy applies.
+    agent = models.CharField(max_length=64, blank=True)
+    age_basis = models.CharField(max_length=16, choices=AgeBasis, default=AgeBasis.ENDED)
+    days = models.PositiveIntegerField()
+    action = models.CharField(max_length=20, choices=Action, default=Action.DELETE)
+    enabled = models.BooleanField(default=True)
+    # Until then the policy counts and deletes nothing.
+    dry_run_until = models.DateTimeField(null=True, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["category", "agent"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "category", "agent"], condition=models.Q(enabled=True), name="retention_one_enabled"
+            ),
+            models.CheckConstraint(condition=models.Q(days__gte=1), name="retention_at_least_a_day"),
+        ]
+
+    def __str__(self):
+        return f"{self.category}: {self.days} days"
+
+
+class RetentionRun(models.Model):
+    """One execution of a policy. The schedule cannot fire twice: policy and slot are unique."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        COMPLETED = "completed"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
+    policy = models.ForeignKey("governance.RetentionPolicy", models.CASCADE, related_name="runs")
+    scheduled_for = models.DateTimeField()
+    policy_version = models.PositiveIntegerField()
+    dry_run = models.BooleanField(default=False)
+    cutoff = models.DateTimeField()
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    cursor = models.CharField(max_length=120, blank=True)
+    # rows deleted, bytes, and what was left by reason: {"deleted": 3, "bytes": 120, "skipped": {"active_run": 1}}
+    counts = models.JSONField(default=dict)
+    failure = models.JSONField(null=True, blank=True)
+    lease_no = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    started_by = models.CharField(max_length=200, default="schedule")
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["policy", "scheduled_for"], name="retention_fires_once")]
+        indexes = [models.Index(fields=["state", "lease_until"], name="retention_sweep")]
+
+    def __str__(self):
+        return f"{self.policy_id} {self.scheduled_for:%Y-%m-%d}"

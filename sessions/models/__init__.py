@@ -1,0 +1,18 @@
+from sessions.models.approvals import Approval, ApprovalRule
+from sessions.models.quotas import Quota, QuotaCounter
+from sessions.models.runs import IdempotencyRecord, ModelCall, Run, RunEvent
+from sessions.models.sessions import Blob, Item, Session
+
+__all__ = [
+    "Approval",
+    "ApprovalRule",
+    "Blob",
+    "IdempotencyRecord",
+    "Item",
+    "ModelCall",
+    "Quota",
+    "QuotaCounter",
+    "Run",
+    "RunEvent",
+    "Session",
+]

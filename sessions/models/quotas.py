@@ -1,0 +1,68 @@
+from django.db import models
+from django.db.models.functions import Now
+
+from governance.ids import uuid7
+
+
+class Quota(models.Model):
+    """A limit of runs, tokens or cost per day or month, for a tenant or one agent, key or subject of it."""
+
+    class Scope(models.TextChoices):
+        TENANT = "tenant"
+        AGENT = "agent"
+        API_KEY = "api_key"
+        # One limit that holds for each subject (or key) by itself, unless `scope_ref` names one.
+        SUBJECT = "subject"
+
+    class Measure(models.TextChoices):
+        RUNS = "runs"
+        TOKENS = "tokens"
+        COST = "cost"
+
+    class Period(models.TextChoices):
+        DAY = "day"
+        MONTH = "month"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="quotas")
+    scope = models.CharField(max_length=8, choices=Scope)
+    # The id of the agent, key or subject; empty: every one of them by itself.
+    scope_ref = models.CharField(max_length=64, blank=True)
+    measure = models.CharField(max_length=8, choices=Measure)
+    period = models.CharField(max_length=6, choices=Period)
+    limit = models.DecimalField(max_digits=18, decimal_places=6)
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "scope", "scope_ref", "measure", "period"], name="quota_once"
+            ),
+            models.CheckConstraint(condition=models.Q(limit__gte=0), name="quota_not_negative"),
+        ]
+
+    def __str__(self):
+        return f"{self.limit} {self.measure} a {self.period}"
+
+
+class QuotaCounter(models.Model):
+    """What was used and what is reserved of a quota in one period of the tenant's zone."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant_id = models.UUIDField()
+    subject_id = models.UUIDField(null=True)
+    quota = models.ForeignKey("agent_sessions.Quota", models.CASCADE, related_name="counters")
+    ref = models.CharField(max_length=64)
+    # First day of the period.
+    period_start = models.DateField()
+    used = models.DecimalField(max_digits=18, decimal_places=6, default=0)
+    reserved = models.DecimalField(max_digits=18, decimal_places=6, default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["quota", "ref", "period_start"], name="quota_counter_once")
+        ]
+
+    def __str__(self):
+        return f"{self.ref} {self.period_start}"
