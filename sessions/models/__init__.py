@@ -1,5 +1,5 @@
 from sessions.models.approvals import Approval, ApprovalRule
-from sessions.models.quotas import Quota, QuotaCounter
+from sessions.models.quotas import Quota, QuotaCounter, QuotaReservation
 from sessions.models.runs import IdempotencyRecord, ModelCall, Run, RunEvent
 from sessions.models.sessions import Blob, Item, Session
 
@@ -12,6 +12,7 @@ __all__ = [
     "ModelCall",
     "Quota",
     "QuotaCounter",
+    "QuotaReservation",
     "Run",
     "RunEvent",
     "Session",
