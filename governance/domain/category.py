@@ -1,0 +1,170 @@
+"""What a category of personal data is: the contract that every registered handler keeps.
+
+`plan` is the only predicate. Preview, export, erasure and verification select rows through it and through nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+BUCKETS = ("erase", "anonymise", "regenerate", "held", "retained", "shared", "external", "skipped")
+CHUNK_ROWS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose rows: one subject of one tenant."""
+
+    tenant_id: UUID
+    subject_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """At most CHUNK_ROWS neighbouring rows as one snapshot saw them: bounds (both inclusive), counts and hashes.
+    `size` is in bytes, here and below.
+
+    `fingerprints` holds 16 bytes a row, in order: 8 of its key, 8 of its version. They tell an added, a changed and a
+    vanished row apart without keeping any content.
+    """
+
+    number: int
+    low: str
+    high: str
+    rows: int
+    size: int
+    sha256: str
+    fingerprints: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    rows: int = 0
+    size: int = 0
+    buckets: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BUCKETS, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    id: str
+    title: str
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What one chunk came to. `rows` were erased or anonymised now; `already_absent` were planned but gone before."""
+
+    rows: int
+    size: int
+    already_absent: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Bytes that belong into an export beside its rows."""
+
+    sha256: str
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A store: one table of the database, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """What a record of processing says about the category. `third_party` is the export's rule for text that names others."""
+
+    purposes: tuple[str, ...]
+    legal_basis: str
+    recipients: tuple[str, ...] = ()
+    third_party: Literal["include", "redact", "omit"] = "include"
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimit:
+    """Why rows may stay without a retention policy, and since when somebody has stood by that."""
+
+    reason: str
+    stated_on: date
+
+
+@dataclass(frozen=True, slots=True)
+class EndsAfter:
+    """Rows end by themselves after so many days. `how` names what removes them."""
+
+    days: int
+    how: str
+
+
+class Drift(Exception):
+    """Rows in a chunk that the plan did not know: somebody wrote past the guard."""
+
+    def __init__(self, category: str, rows: int):
+        self.category = category
+        self.rows = rows
+        super().__init__(f"{category}: {rows} rows were not in the plan")
+
+
+class Category:
+    """One kind of personal data. Derive from this, or declare a `TableCategory` for one table.
+
+    `erase` runs in the caller's transaction, opens none, calls no network and sends no signal. A failure raises;
+    nothing is swallowed, and a missing answer is not an answer.
+    """
+
+    key: str
+    title: str
+    about: Processing
+    method: Literal["delete", "anonymise"] = "delete"
+    stores: tuple[Table, ...] = ()
+    erase_after: tuple[str, ...] = ()
+    # Clocks that retention may use, and the column each reads: {"ended": "ended_at"}.
+    ages: dict[str, str] = {}
+    # (key of the parent category, own column that holds the parent's id): these rows go along with their parent.
+    group_of: tuple[str, str] | None = None
+    limit: NoLimit | EndsAfter | None = None
+
+    def plan(self, *, scope: Scope) -> Iterator[Chunk]:
+        """The rows of the scope, in order, cut into chunks. Reads one snapshot when the caller opened one."""
+        raise NotImplementedError
+
+    def sample(self, *, scope: Scope, limit: int = 20) -> list[Sample]:
+        raise NotImplementedError
+
+    def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
+        """The rows as JSON objects, in the order of the plan."""
+        raise NotImplementedError
+
+    def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
+        """Erase exactly the chunk's rows. Raises Drift, and thereby undoes the batch, when an unknown row is among them."""
+        raise NotImplementedError
+
+    def verify(self, *, scope: Scope) -> int:
+        """How many rows any read path still finds."""
+        raise NotImplementedError
+
+    def unattributed(self, *, tenant_id: UUID) -> int:
+        """Rows of the tenant that name no subject."""
+        return 0
+
+    def files(self, *, scope: Scope) -> Iterator[File]:
+        """Bytes that an export carries beside the rows."""
+        return iter(())
+
+    def quiesce(self, *, scope: Scope, deadline: datetime) -> int:
+        """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
+        return 0
+
+    def count(self, *, plan: list[Chunk]) -> Counts:
+        """Rows and bytes of a plan, by bucket."""
+        counts = Counts(rows=sum(chunk.rows for chunk in plan), size=sum(chunk.size for chunk in plan))
+        counts.buckets["anonymise" if self.method == "anonymise" else "erase"] = counts.rows
+        return counts

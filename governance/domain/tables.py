@@ -1,0 +1,270 @@
+"""A category that is one table: everything set-based, in SQL, from one declaration."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db import connection, models
+from django.db.models import Q
+
+from governance.domain.category import (
+    CHUNK_ROWS,
+    Category,
+    Chunk,
+    Drift,
+    EndsAfter,
+    Erased,
+    File,
+    NoLimit,
+    Processing,
+    Sample,
+    Scope,
+    Table,
+)
+
+_PRINT = 16
+
+
+class TableCategory(Category):
+    """The rows of one model that belong to a subject.
+
+    - `order`: the columns that number the rows, unique together and never null, e.g. `("session_id", "seq")`.
+    - `row_version`: SQL over the row (alias `t`) that changes when its content does; "0" for append-only rows.
+    - `size_expression`: SQL for the bytes of a row; by default what PostgreSQL stores for it.
+    - `ages`: retention's clocks, {"created": "created_at", "ended": "ended_at", "last_activity": ...}.
+    - `group_of`: ("sessions", "session_id") says that a session takes these rows along; chains are followed
+      (events of runs of sessions). The parent's model has a primary key of one column.
+    - `eligible`: what must hold before retention takes a row, by the reason that is reported when it does not:
+      {"active_run": Q(lease_run_id=None), "referenced": ~Exists(...)}.
+    - `agent_field`: lookup of the agent's name ("agent__name"), where policies may be narrowed to one agent.
+    - `method`: what erasure does. For "anonymise", `anonymise` gives the new values by column; the subject is
+      always cleared. Retention may anonymise whatever has such values.
+    - `sample_title`: a row's title in previews. Kept encrypted, shown to those who may read content.
+    - `export_fields`: columns of the export, by default all but tenant and subject; `file` names the columns
+      (sha256, name, bytes) of bytes that the export carries as files.
+    - `quiesce`: called with `scope=` and `deadline=` before an erasure; stops running work, returns what still runs.
+    - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        title: str,
+        model: type[models.Model],
+        order: tuple[str, ...],
+        about: Processing,
+        subject_field: str = "subject_id",
+        tenant_field: str = "tenant_id",
+        row_version: str = "0",
+        size_expression: str | None = None,
+        ages: dict[str, str] | None = None,
+        erase_after: tuple[str, ...] = (),
+        group_of: tuple[str, str] | None = None,
+        sample_title: Callable[[Any], str] | None = None,
+        export_fields: tuple[str, ...] | None = None,
+        file: tuple[str, str, str] | None = None,
+        eligible: Mapping[str, Q] | Q | None = None,
+        agent_field: str = "",
+        method: Literal["delete", "anonymise"] = "delete",
+        anonymise: dict[str, Any] | None = None,
+        quiesce: Callable[..., int] | None = None,
+        limit: NoLimit | EndsAfter | None = None,
+    ):
+        if method == "anonymise" and anonymise is None:
+            raise ValueError(f"{key}: say which columns `anonymise` sets.")
+        self.key, self.title, self.model, self.about = key, title, model, about
+        self.order, self.subject_field, self.tenant_field = tuple(order), subject_field, tenant_field
+        self.row_version, self.size_expression = row_version, size_expression or "pg_column_size(t.*)"
+        self.ages = dict(ages or {})
+        self.erase_after, self.group_of = tuple(erase_after), group_of
+        self.export_fields, self.file_fields = export_fields, file
+        self.eligible = dict(eligible) if isinstance(eligible, Mapping) else {"not_eligible": eligible} if eligible else {}
+        self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
+        self._title, self._quiesce = sample_title, quiesce
+
+    @property
+    def table(self) -> str:
+        return connection.ops.quote_name(self.model._meta.db_table)
+
+    @property
+    def stores(self) -> tuple[Table, ...]:
+        return (Table(self.model._meta.db_table),)
+
+    # -- reading
+
+    def plan(self, *, scope: Scope) -> Iterator[Chunk]:
+        with connection.chunked_cursor() as cursor:
+            cursor.itersize = 20
+            cursor.execute(
+                f"""
+                SELECT number, (array_agg(bound ORDER BY place))[1], (array_agg(bound ORDER BY place DESC))[1],
+                       count(*), sum(size)::bigint,
+                       encode(sha256(convert_to(string_agg(bound || ' ' || version, E'\\n' ORDER BY place), 'UTF8')), 'hex'),
+                       string_agg({_PRINT_SQL}, ''::bytea ORDER BY place)
+                FROM (SELECT place, place / {CHUNK_ROWS} AS number, bound, version, size
+                      FROM (SELECT row_number() OVER (ORDER BY {self._columns()}) - 1 AS place, {self._facts()}
+                            FROM {self.table} t WHERE {self._of_subject()}) AS rows) AS numbered
+                GROUP BY number ORDER BY number
+                """,
+                self._subject(scope),
+            )
+            for number, low, high, rows, size, digest, prints in cursor:
+                yield Chunk(number, low, high, rows, size, digest, bytes(prints))
+
+    def sample(self, *, scope: Scope, limit: int = 20) -> list[Sample]:
+        rows = self.model._default_manager.filter(
+            **{self.tenant_field: scope.tenant_id, self.subject_field: scope.subject_id}
+        ).order_by(*(f"-{column}" for column in self.order))[:limit]
+        created = self.ages.get("created")
+        return [
+            Sample(
+                id=":".join(str(getattr(row, column)) for column in self.order),
+                title=self._title(row)[:120] if self._title else self.title,
+                created_at=getattr(row, created) if created else None,
+            )
+            for row in rows
+        ]
+
+    def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
+        with connection.chunked_cursor() as cursor:
+            cursor.itersize = 500
+            cursor.execute(
+                f"SELECT {self._row_as_json()} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
+                self._subject(scope),
+            )
+            for (row,) in cursor:
+                yield row if isinstance(row, dict) else json.loads(row)
+
+    def files(self, *, scope: Scope) -> Iterator[File]:
+        if not self.file_fields:
+            return
+        columns = ", ".join(f"t.{connection.ops.quote_name(column)}" for column in self.file_fields)
+        with connection.chunked_cursor() as cursor:
+            cursor.itersize = 1
+            cursor.execute(
+                f"SELECT {columns} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
+                self._subject(scope),
+            )
+            for sha256, name, data in cursor:
+                yield File(sha256, name, bytes(data))
+
+    def verify(self, *, scope: Scope) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {self.table} t WHERE {self._of_subject()}", self._subject(scope))
+            return cursor.fetchone()[0]
+
+    def unattributed(self, *, tenant_id: UUID) -> int:
+        """Only of rows that follow no parent: what hangs from them is nobody's for the same reason."""
+        if self.group_of:
+            return 0
+        return self.model._default_manager.filter(
+            **{self.tenant_field: tenant_id, f"{self.subject_field}__isnull": True}
+        ).count()
+
+    # -- changing
+
+    def quiesce(self, *, scope: Scope, deadline: datetime) -> int:
+        return self._quiesce(scope=scope, deadline=deadline) if self._quiesce else 0
+
+    def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
+        where = f"{self._of_subject()} AND {self._within()}"
+        values = [*self._subject(scope), *json.loads(chunk.low), *json.loads(chunk.high)]
+        rows, size, prints = (self._anonymise if self.method == "anonymise" else self._delete)(where, values)
+        unknown = _prints(prints) - _prints(chunk.fingerprints)
+        if unknown:
+            raise Drift(self.key, len(unknown))
+        return Erased(rows=rows, size=size, already_absent=chunk.rows - rows)
+
+    def delete_where(self, where: str, values: list[Any]) -> tuple[int, int]:
+        """Delete rows by a condition over alias `t`; returns rows and bytes. For groups: see domain/groups.py."""
+        rows, size, _ = self._delete(where, values)
+        return rows, size
+
+    def anonymise_where(self, where: str, values: list[Any]) -> tuple[int, int]:
+        rows, size, _ = self._anonymise(where, values)
+        return rows, size
+
+    def not_yet_anonymised(self) -> tuple[str, list[Any]]:
+        """A condition over alias `t` and its values: rows that anonymising would still change."""
+        settings, values = self._settings()
+        return " OR ".join(f"t.{column} IS DISTINCT FROM {mark}" for column, mark in settings), values
+
+    def _delete(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
+        # The hash is over what the DELETE itself returned: what goes is what was shown, in one pass.
+        return self._fetch(
+            f"""
+            WITH gone AS (DELETE FROM {self.table} t WHERE {where} RETURNING {self._facts()})
+            SELECT count(*), coalesce(sum(size), 0)::bigint, string_agg({_PRINT_SQL}, ''::bytea) FROM gone
+            """,
+            values,
+        )
+
+    def _anonymise(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
+        settings, new = self._settings()
+        assignments = ", ".join(f"{column} = {mark}" for column, mark in settings)
+        # Both parts read the same snapshot, so the hash is over the rows as they were.
+        return self._fetch(
+            f"""
+            WITH seen AS (SELECT {self._facts()} FROM {self.table} t WHERE {where}),
+                 changed AS (UPDATE {self.table} t SET {assignments} WHERE {where} RETURNING 1)
+            SELECT (SELECT count(*) FROM changed), coalesce(sum(size), 0)::bigint, string_agg({_PRINT_SQL}, ''::bytea)
+            FROM seen
+            """,
+            [*values, *new, *values],
+        )
+
+    # -- SQL
+
+    def _settings(self) -> tuple[list[tuple[str, str]], list[Any]]:
+        changes = {self.subject_field: None, **(self.anonymise or {})}
+        fields = {field.column: field for field in self.model._meta.concrete_fields}
+        marks = [
+            (connection.ops.quote_name(column), f"%s::{fields[column].db_type(connection).split(' CHECK')[0]}")
+            for column in changes
+        ]
+        return marks, [fields[column].get_db_prep_save(value, connection) for column, value in changes.items()]
+
+    def _columns(self) -> str:
+        return ", ".join(f"t.{connection.ops.quote_name(column)}" for column in self.order)
+
+    def _facts(self) -> str:
+        bound = ", ".join(f"t.{connection.ops.quote_name(column)}::text" for column in self.order)
+        return (
+            f"json_build_array({bound})::text AS bound, ({self.row_version})::text AS version, "
+            f"({self.size_expression})::bigint AS size"
+        )
+
+    def _row_as_json(self) -> str:
+        if self.export_fields:
+            pairs = ", ".join(f"'{column}', t.{connection.ops.quote_name(column)}" for column in self.export_fields)
+            return f"jsonb_build_object({pairs})"
+        return f"to_jsonb(t) - '{{{self.tenant_field},{self.subject_field}}}'::text[]"
+
+    def _of_subject(self) -> str:
+        quote = connection.ops.quote_name
+        return f"t.{quote(self.tenant_field)} = %s AND t.{quote(self.subject_field)} = %s"
+
+    def _subject(self, scope: Scope) -> list[Any]:
+        return [scope.tenant_id, scope.subject_id]
+
+    def _within(self) -> str:
+        fields = {field.column: field for field in self.model._meta.concrete_fields}
+        marks = ", ".join(f"%s::{fields[column].db_type(connection).split(' CHECK')[0]}" for column in self.order)
+        return f"({self._columns()}) >= ({marks}) AND ({self._columns()}) <= ({marks})"
+
+    def _fetch(self, sql: str, values: list[Any]) -> tuple[int, int, bytes]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            rows, size, prints = cursor.fetchone()
+        return rows, size, bytes(prints or b"")
+
+
+# 8 bytes of the key, 8 of the version. A collision could only hide a change whose SHA-256 differs as well.
+_PRINT_SQL = "int8send(hashtextextended(bound, 0)) || int8send(hashtextextended(version, 0))"
+
+
+def _prints(data: bytes) -> set[bytes]:
+    return {data[at : at + _PRINT] for at in range(0, len(data), _PRINT)}
