@@ -1,7 +1,37 @@
+"""The ASGI application: Django, and a lifespan that drains running work before the process ends."""
+
+import asyncio
 import os
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+    elif scope["type"] == "http":
+        await django_application(scope, receive, send)
+    else:
+        raise ValueError(f"Lethe does not speak {scope['type']}.")
+
+
+async def _lifespan(receive, send):
+    from django.conf import settings  # noqa: PLC0415 -- Django is set up by now
+
+    from sessions import notify  # noqa: PLC0415
+    from sessions.engine import runner  # noqa: PLC0415
+
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            runner.runner()
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await asyncio.to_thread(runner.drain, settings.LETHE["drain_seconds"])
+            await notify.hub().close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,10 +1,11 @@
 """The Celery application. Tasks live in each floor's `tasks.py` and carry ids only."""
 
 import os
+import threading
 from pathlib import Path
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, worker_shutting_down
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -24,3 +25,14 @@ def make_queue_folders(sender, **kwargs):
     for name in ("data_folder_in", "control_folder"):
         if folder := options.get(name):
             Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+@worker_shutting_down.connect
+def drain(**kwargs):
+    """A worker that is asked to stop gives its runs time to end, then hands them back."""
+    from django.conf import settings  # noqa: PLC0415 -- Django is set up in a worker
+
+    from sessions.engine import runner  # noqa: PLC0415 -- the engine is imported by those who run
+
+    # In a thread of its own: the signal arrives inside the handler that must return.
+    threading.Thread(target=runner.drain, args=(settings.LETHE["drain_seconds"] - 5,), name="lethe-drain").start()

@@ -1,1 +1,138 @@
+"""Reads of sessions and runs. Every one takes the tenant; what is another's is not found."""
 
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from governance.errors import NotFound
+from governance.ids import parse, shown
+from sessions.errors import SessionAmbiguous
+from sessions.models import Approval, ApprovalRule, ModelCall, Run, Session
+
+# A list never reads what can be large: no state, no task, no request.
+_SLIM = ("state", "task", "shared")
+
+
+def sessions_of(
+    tenant_id: UUID,
+    *,
+    agent: str | None = None,
+    subject_id: UUID | None = None,
+    state: str | None = None,
+    q: str | None = None,
+    label: str | None = None,
+    created_after=None,
+    created_before=None,
+    active_after=None,
+    active_before=None,
+    archived: bool = False,
+) -> QuerySet[Session]:
+    """Slim rows, newest activity first. `q` is looked for in titles and keys."""
+    found = Session.objects.filter(tenant_id=tenant_id, archived_at__isnull=not archived).defer(*_SLIM)
+    exact = {
+        "agent__name": agent, "subject_id": subject_id, "status": state, "labels__contains": [label] if label else None,
+        "created_at__gte": created_after, "created_at__lt": created_before,
+        "last_active_at__gte": active_after, "last_active_at__lt": active_before,
+    }  # fmt: skip
+    found = found.filter(**{name: value for name, value in exact.items() if value is not None})
+    if q:
+        found = found.filter(title__icontains=q) | found.filter(key__icontains=q)
+    return found.select_related("agent", "subject").order_by("-last_active_at", "-id")
+
+
+def session_by(*, tenant_id: UUID, ref: str, agent: str | None = None, subject_id: UUID | None = None) -> Session:
+    """A session by our id, or by the caller's key together with `agent`.
+
+    `subject_id` is the credential's subject: it then sees its own sessions only. Raises NotFound, and
+    SessionAmbiguous when a key without a subject names several sessions.
+    """
+    found = Session.objects.filter(tenant_id=tenant_id).select_related("agent", "subject", "pinned_version")
+    if subject_id is not None:
+        found = found.filter(subject_id=subject_id)
+    if agent is None:
+        session = found.filter(id=parse("ses", ref)).first()
+        if session is None:
+            raise NotFound
+        return session
+    matches = list(found.filter(agent__name=agent, key=ref)[:20])
+    if not matches:
+        raise NotFound
+    if len(matches) > 1:
+        raise SessionAmbiguous(ids=[shown("ses", session.id) for session in matches])
+    return matches[0]
+
+
+def forks_of(session: Session) -> QuerySet[Session]:
+    return Session.objects.filter(tenant_id=session.tenant_id, forked_from=session.id).order_by("created_at")
+
+
+def runs_of(
+    tenant_id: UUID,
+    *,
+    agent: str | None = None,
+    status: str | None = None,
+    session_id: UUID | None = None,
+    subject_id: UUID | None = None,
+    created_after=None,
+    created_before=None,
+) -> QuerySet[Run]:
+    """Slim rows, newest first."""
+    exact = {
+        "agent__name": agent, "status": status, "session_id": session_id, "subject_id": subject_id,
+        "created_at__gte": created_after, "created_at__lt": created_before,
+    }  # fmt: skip
+    return (
+        Run.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
+        .defer("request", "document", "output", *(f"session__{name}" for name in _SLIM))
+        .select_related("agent", "version", "session")
+        .order_by("-id")
+    )
+
+
+def run_by(*, tenant_id: UUID, ref: str | UUID, subject_id: UUID | None = None) -> Run:
+    """A run by its id, as text with or without its prefix. Raises NotFound."""
+    found = Run.objects.filter(tenant_id=tenant_id, id=ref if isinstance(ref, UUID) else parse("run", ref))
+    if subject_id is not None:
+        found = found.filter(subject_id=subject_id)
+    run = found.select_related("agent", "version", "session").first()
+    if run is None:
+        raise NotFound
+    return run
+
+
+def calls_of(run: Run) -> QuerySet[ModelCall]:
+    return ModelCall.objects.filter(run_id=run.id).order_by("number")
+
+
+def approvals_of(tenant_id: UUID, *, status: str | None = None, subject_id: UUID | None = None) -> QuerySet[Approval]:
+    """Newest first; those that wait are found through their index."""
+    exact = {"status": status, "subject_id": subject_id}
+    return (
+        Approval.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
+        .defer(*(f"session__{name}" for name in _SLIM), "run__request", "run__document", "run__output")
+        .select_related("run__agent", "session")
+        .order_by("-id")
+    )
+
+
+def waiting_approvals(tenant_id: UUID) -> int:
+    return Approval.objects.filter(tenant_id=tenant_id, status=Approval.Status.PENDING).count()
+
+
+def approval_by(*, tenant_id: UUID, ref: str, subject_id: UUID | None = None) -> Approval:
+    found = approvals_of(tenant_id, subject_id=subject_id).filter(id=parse("apr", ref)).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def rules_of(tenant_id: UUID) -> QuerySet[ApprovalRule]:
+    """Standing answers that are not revoked, newest first."""
+    return ApprovalRule.objects.filter(tenant_id=tenant_id, revoked_at=None).select_related("agent", "session").order_by("-id")
+
+
+def rule_by(*, tenant_id: UUID, ref: str) -> ApprovalRule:
+    found = ApprovalRule.objects.filter(tenant_id=tenant_id, id=parse("rul", ref)).select_related("agent", "session").first()
+    if found is None:
+        raise NotFound
+    return found

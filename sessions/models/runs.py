@@ -32,6 +32,8 @@ class Run(models.Model):
     parent_id = models.UUIDField(null=True)
     root_id = models.UUIDField(null=True)
     status = models.CharField(max_length=18, choices=Status, default=Status.QUEUED)
+    # The seq of its message in the session: its items are from there on.
+    first_seq = models.PositiveBigIntegerField(null=True)
     # What was asked, until it is stored as an item: {"message", "attachments", "parameters", "culture", "metadata"}.
     request = models.JSONField(default=dict)
     # The definition of a draft run; a published one is found through `version`.
@@ -51,8 +53,10 @@ class Run(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_reason = models.CharField(max_length=20, blank=True)
-    # A tool that writes has been started: such a run is never continued by itself.
-    has_effects = models.BooleanField(default=False)
+    # Ids of calls of tools that write, destroy or reach outside, noted before they ran: never run a second time.
+    effects = models.JSONField(default=list, blank=True)
+    # Queued runs of a session start in this order, then by age: an answered approval and an interruption go first.
+    priority = models.SmallIntegerField(default=0)
 
     model_name = models.CharField(max_length=200, blank=True)
     model_calls = models.PositiveIntegerField(default=0)
@@ -67,7 +71,6 @@ class Run(models.Model):
     error = models.JSONField(null=True)
     # The answer of a sessionless run; inside a session the answer is an item.
     output = models.JSONField(null=True)
-    last_event_seq = models.PositiveBigIntegerField(default=0)
 
     class Meta:
         ordering = ["-id"]

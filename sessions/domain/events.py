@@ -1,0 +1,172 @@
+"""Events of a run: one vocabulary for streams that are live, resumed or read afterwards.
+
+Texts that a session keeps as items are not stored again: such an event names the item (`item_seq`) and is completed
+when it is read. Deltas live until the run is over; then `message.completed` stands for them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from psycopg.types.json import Jsonb
+
+from governance.errors import NotFound
+from sessions import notify
+from sessions.models import Item, Run, RunEvent
+from sessions.threads import in_thread
+
+ENDINGS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
+DELTAS = ("message.delta", "reasoning.delta")
+TYPES = frozenset(
+    {
+        "run.started", "context.assembled", "message.delta", "message.completed", "reasoning.delta", "tool.called",
+        "tool.completed", "tool.failed", "tool.output_truncated", "approval.requested", "history.compacted",
+        "memory.recalled", "memory.written", "aggregation.completed", "model.fallback_used", "mode.changed", "alert",
+        "halt", "child_run.started", "child_run.completed", *ENDINGS,
+    }
+)  # fmt: skip
+_READ_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    seq: int
+    type: str
+    data: dict
+    at: datetime
+
+
+def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> None:
+    """Write events with the seqs from `first_seq` on, and wake the readers at commit.
+
+    The executing process counts the seqs itself; a second writer would violate the primary key and so learn that the
+    run is no longer its own.
+    """
+    rows = []
+    for offset, (kind, data) in enumerate(events):
+        assert kind in TYPES, kind
+        rows += [run.id, first_seq + offset, run.tenant_id, run.subject_id, kind, Jsonb(data)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events)),
+            rows,
+        )
+    notify.send(notify.EVENTS, run.id)
+
+
+def append(*, run: Run, events: Sequence[tuple[str, dict]]) -> None:
+    """Add events from outside the executing process. The caller holds the run's row."""
+    last = RunEvent.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
+    insert(run=run, first_seq=last + 1, events=events)
+
+
+def read(*, run: Run, after: int = 0) -> list[Event]:
+    """Up to 500 events after the seq `after`, in order, with the texts of their items."""
+    rows = list(
+        RunEvent.objects.filter(run_id=run.id, seq__gt=after).order_by("seq").values_list("seq", "type", "data", "at")[:_READ_LIMIT]
+    )
+    wanted = {data["item_seq"] for _, _, data, _ in rows if "item_seq" in data}
+    contents = _contents(run, wanted) if wanted else {}
+    return [Event(seq, kind, _completed(kind, data, contents), at) for seq, kind, data, at in rows]
+
+
+def _contents(run: Run, seqs: set[int]) -> dict[int, dict]:
+    found = Item.objects.filter(session_id=run.session_id, seq__in=seqs, run_id=run.id).values_list("seq", "content")
+    return dict(found)
+
+
+def _completed(kind: str, data: dict, contents: dict[int, dict]) -> dict:
+    content = contents.get(data.get("item_seq"))
+    if content is None:
+        return data
+    if kind == "message.completed":
+        return {**data, "text": content.get("text", "")}
+    if kind == "tool.called":
+        return {**data, "call_id": content["id"], "name": content["name"], "arguments": content.get("arguments", {})}
+    if kind in ("tool.completed", "tool.failed"):
+        return {
+            **data, "call_id": content["id"], "name": content["name"], "text": content.get("text", ""),
+            "outcome": content.get("outcome"), "duration_ms": content.get("duration_ms"),
+        }  # fmt: skip
+    return data
+
+
+def _run_and_events(run_id: UUID, tenant_id: UUID, after: int) -> tuple[Run, list[Event]]:
+    run = Run.objects.filter(id=run_id, tenant_id=tenant_id).first()
+    if run is None:
+        raise NotFound
+    return run, read(run=run, after=after)
+
+
+async def tail(*, run_id: UUID, tenant_id: UUID, after: int = 0) -> AsyncIterator[Event | None]:
+    """The events after the seq `after`, live until the run's last one. None now and then keeps a connection alive.
+
+    Works in any process: a notification wakes it, then it reads the rows. Raises NotFound for a foreign run, also when
+    the run is erased meanwhile.
+    """
+    with notify.hub().bell(notify.EVENTS, run_id) as bell:
+        while True:
+            bell.clear()
+            run, events = await in_thread(_run_and_events, run_id, tenant_id, after)
+            for event in events:
+                after = event.seq
+                yield event
+                if event.type in ENDINGS:
+                    return
+            if events:
+                continue
+            if run.is_finished:
+                return
+            try:
+                await asyncio.wait_for(bell.wait(), settings.LETHE["keepalive_seconds"])
+            except TimeoutError:
+                yield None
+
+
+async def wait(*, run_id: UUID, tenant_id: UUID) -> Run:
+    """The run once it is finished or waits for an approval."""
+
+    def load() -> Run:
+        run = Run.objects.select_related("agent", "version", "session").filter(id=run_id, tenant_id=tenant_id).first()
+        if run is None:
+            raise NotFound
+        return run
+
+    with notify.hub().bell(notify.EVENTS, run_id) as bell:
+        while True:
+            bell.clear()
+            run = await in_thread(load)
+            if run.is_finished or run.status == Run.Status.AWAITING_APPROVAL:
+                return run
+            try:
+                await asyncio.wait_for(bell.wait(), settings.LETHE["keepalive_seconds"])
+            except TimeoutError:
+                continue
+
+
+def fold(*, older_than_seconds: int = 120, limit: int = 5000) -> int:
+    """Delete the deltas of finished runs, in one bounded batch; returns how many went.
+
+    The grace lets a reader that was cut resume delta by delta; afterwards `message.completed` carries the whole text.
+    Runs of fenced subjects are left to the erasure.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            DELETE FROM agent_sessions_runevent WHERE (run_id, seq) IN (
+              SELECT event.run_id, event.seq FROM agent_sessions_runevent event
+              JOIN agent_sessions_run run ON run.id = event.run_id
+              WHERE event.type = ANY(%s) AND event.at < now() - make_interval(secs => %s)
+                AND run.ended_at < now() - make_interval(secs => %s)
+                AND NOT EXISTS (SELECT 1 FROM governance_fence fence
+                                WHERE fence.subject_id = event.subject_id AND fence.lifted_at IS NULL)
+              LIMIT %s)
+            """,
+            [list(DELTAS), older_than_seconds, older_than_seconds, limit],
+        )
+        return cursor.rowcount

@@ -1,0 +1,151 @@
+"""History: appending items, loading what a run needs of them, and paging through them.
+
+Items are append-only. A session reads its own items and, after a fork, ranges of its ancestors' (`Session.shared`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+from psycopg.types.json import Jsonb
+
+from governance.errors import Invalid
+from sessions.models import Item, Session
+
+_PAGE = 256
+_COLUMNS = ("seq", "kind", "role", "turn", "group", "tokens", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item to be appended. `turn` and `group` are final; `seq` is given by `append`."""
+
+    kind: str
+    role: str
+    content: dict
+    turn: int
+    group: int
+    tokens: int = 0
+    run_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Items in order, oldest first, and the cursors of what lies before and after."""
+
+    items: list[Item]
+    next_cursor: str | None
+    previous_cursor: str | None
+
+
+def segments(session: Session) -> list[tuple[UUID, int, int]]:
+    """Where the session's items are: (session id, first seq, last seq), oldest first, its own last."""
+    shared = [(UUID(owner), first, last) for owner, first, last in session.shared]
+    start = shared[-1][2] + 1 if shared else 1
+    return [*shared, (session.id, start, session.head_seq)]
+
+
+def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
+    """Write items with the seqs from `first_seq` on. The caller holds the session's row."""
+    rows = [
+        (
+            session.id, first_seq + offset, session.tenant_id, session.subject_id, entry.run_id, entry.kind,
+            entry.role, entry.turn, entry.group, entry.tokens, Jsonb(entry.content),
+        )
+        for offset, entry in enumerate(entries)
+    ]  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'INSERT INTO agent_sessions_item (session_id, seq, tenant_id, subject_id, run_id, kind, role, turn, "group", '
+            "tokens, content, is_hidden) VALUES " + ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, false)"] * len(rows)),
+            [value for row in rows for value in row],
+        )
+
+
+def load_tail(*, session: Session, token_budget: int) -> list[tuple]:
+    """The newest items that fit `token_budget`, whole turns only, oldest first, as tuples of `_COLUMNS`.
+
+    Reads newest first and stops at the budget, so the cost does not depend on the length of the session. The last
+    turn is always complete, whatever it costs.
+    """
+    newest_first: list[tuple] = []
+    spent = 0
+    for owner, first, last in reversed(segments(session)):
+        for row in _descending(owner, first, last):
+            turn = row[3]
+            if spent > token_budget and newest_first and turn != newest_first[-1][3]:
+                return newest_first[::-1]
+            newest_first.append(row)
+            spent += row[5]
+    return newest_first[::-1]
+
+
+def _descending(owner: UUID, first: int, last: int) -> Iterator[tuple]:
+    while last >= first:
+        rows = list(
+            Item.objects.filter(session_id=owner, seq__gte=first, seq__lte=last, is_hidden=False)
+            .order_by("-seq")
+            .values_list(*_COLUMNS)[:_PAGE]
+        )
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        last = rows[-1][0] - 1
+
+
+def page(*, session: Session, before: str | None = None, after: str | None = None, limit: int = 50) -> Page:
+    """One page of the visible history. Without a cursor: the last page. Cursors are seqs as text."""
+    if before is not None and after is not None:
+        raise Invalid("Send either `before` or `after`, not both.", errors={"before": ["Not together with `after`."]})
+    low = _cursor(after, "after") + 1 if after is not None else 1
+    high = _cursor(before, "before") - 1 if before is not None else session.head_seq
+    items = _ascending(session, low, limit + 1) if after is not None else _newest(session, high, limit + 1)
+    has_more = len(items) > limit
+    if after is not None:
+        items = items[:limit]
+        older, newer = bool(items) and items[0].seq > 1, has_more
+    else:
+        items = items[-limit:] if has_more else items
+        older, newer = has_more, bool(items) and items[-1].seq < session.head_seq
+    return Page(
+        items=items,
+        previous_cursor=str(items[0].seq) if items and older else None,
+        next_cursor=str(items[-1].seq) if items and newer else None,
+    )
+
+
+def every(*, session: Session) -> Iterator[Item]:
+    """All visible items in order, read in pages: flat memory for a session of any length."""
+    after = 0
+    while items := _ascending(session, after + 1, _PAGE):
+        yield from items
+        after = items[-1].seq
+
+
+def _cursor(text: str, name: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Invalid(f"`{name}` is not a cursor of this list.", errors={name: ["Not a cursor of this list."]})
+    return int(text)
+
+
+def _visible(owner, first, last):
+    return Item.objects.filter(session_id=owner, seq__gte=first, seq__lte=last, is_hidden=False)
+
+
+def _newest(session: Session, high: int, limit: int) -> list[Item]:
+    found: list[Item] = []
+    for owner, first, last in reversed(segments(session)):
+        if len(found) >= limit:
+            break
+        found += _visible(owner, first, min(last, high)).order_by("-seq")[: limit - len(found)]
+    return found[::-1]
+
+
+def _ascending(session: Session, low: int, limit: int) -> list[Item]:
+    found: list[Item] = []
+    for owner, first, last in segments(session):
+        if len(found) >= limit:
+            break
+        found += _visible(owner, max(first, low), last).order_by("seq")[: limit - len(found)]
+    return found

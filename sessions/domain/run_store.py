@@ -1,0 +1,336 @@
+"""The engine's store, on PostgreSQL: what a run adds is kept as it happens, in small transactions.
+
+State is only rows. The history is written under the session's lease with a compare-and-swap on its version, so a
+process that lost its lease can add nothing. `sessions.engine.store.Store` says what each method promises.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import Error as DatabaseError
+from django.db import connection, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Now
+
+from governance.domain import fences
+from governance.errors import SubjectFenced
+from governance.models import Subject
+from governance.text import clean, clean_json
+from sessions.domain import approvals, events, history, usage
+from sessions.domain import sessions as session_verbs
+from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
+from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
+from sessions.threads import in_thread
+
+_DELTA_SECONDS = 0.05
+_NAMED_BY_ITEM = {"message.completed": ("text",), "tool.called": ("name", "arguments"),
+                  "tool.completed": ("name", "text", "outcome", "duration_ms"), "tool.failed": ("name", "text", "outcome", "duration_ms")}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Deltas that wait to be written, in order; a change of kind starts a new piece."""
+
+    pieces: list[list[str]] = field(default_factory=list)
+    written_at: float = 0.0
+
+    def put(self, kind: str, text: str) -> None:
+        if self.pieces and self.pieces[-1][0] == kind:
+            self.pieces[-1][1] += text
+        else:
+            self.pieces.append([kind, text])
+
+    def take(self) -> list[tuple[str, dict]]:
+        pieces, self.pieces = self.pieces, []
+        return [(kind, {"text": clean(text)}) for kind, text in pieces]
+
+
+class RunStore:
+    """Implements `sessions.engine.store.Store` for one run in one event loop."""
+
+    def __init__(self, *, run: Run, session: Session | None, items: list[ItemView], event_seq: int, spent: Spent, calls: int, decisions: dict):
+        self.run, self.session = run, session
+        self.has_session = session is not None
+        self.state: dict[str, Any] = dict(session_verbs.readable_state(session)) if session else {}
+        self.final_text: str | None = None
+        self._items = items
+        self._event_seq = event_seq
+        self._before, self._decisions = spent, decisions
+        self._calls, self._tokens, self._cost, self._tool_calls = calls, spent.tokens, spent.cost, spent.tool_calls
+        self._started = time.monotonic()
+        self._buffer = _Buffer()
+        self._lock = asyncio.Lock()
+        self._flusher: asyncio.Task | None = None
+        self._effects_before = frozenset(run.effects)
+        self.stop_reason: str | None = None
+
+    # What the engine reads, without I/O.
+
+    def items(self) -> Sequence[ItemView]:
+        return self._items
+
+    def decisions(self) -> dict[str, dict[str, Any]]:
+        return self._decisions
+
+    def effects_started(self) -> frozenset[str]:
+        return self._effects_before
+
+    def spent(self) -> Spent:
+        return Spent(
+            tokens=self._tokens, cost=self._cost, tool_calls=self._tool_calls,
+            seconds=self._before.seconds + time.monotonic() - self._started, model_calls=self._calls,
+        )  # fmt: skip
+
+    async def check(self) -> None:
+        if self.stop_reason:
+            raise RunStopped(self.stop_reason)
+
+    # What the engine writes.
+
+    async def add(self, entries: list[Entry], *, events: Sequence[tuple[str, dict]] = (), call: CallRecord | None = None) -> list[ItemView]:
+        async with self._lock:
+            return await self._written(self._add, entries, list(events), call)
+
+    async def emit(self, type: str, data: dict[str, Any]) -> None:
+        async with self._lock:
+            await self._written(self._emit, [(type, clean_json(data))])
+
+    async def delta(self, type: str, text: str) -> None:
+        self._buffer.put(type, text)
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_soon())
+
+    async def ask(self, calls: list[PendingCall]) -> None:
+        async with self._lock:
+            await self._written(self._ask, calls)
+
+    async def standing_answer(self, call: PendingCall) -> str | None:
+        rule = await in_thread(
+            approvals.matching_rule, tenant_id=self.run.tenant_id, agent_id=self.run.agent_id,
+            session_id=self.session.id if self.session else None, tool=call.name, origin=call.origin, arguments=call.arguments,
+        )  # fmt: skip
+        return str(rule.id) if rule else None
+
+    async def save_state(self) -> None:
+        async with self._lock:
+            await self._written(self._save_state, dict(self.state))
+
+    async def effect_started(self, call_id: str) -> None:
+        async with self._lock:
+            self.run.effects = [*self.run.effects, call_id]
+            await self._written(self._save_effects)
+
+    async def read_task(self) -> dict[str, Any]:
+        return await in_thread(lambda: Session.objects.values_list("task", flat=True).get(id=self.session.id))
+
+    async def patch_task(self, patch: dict[str, Any]) -> dict[str, Any]:
+        changed = await in_thread(session_verbs.patch_task, session=self.session, patch=patch)
+        return changed.task
+
+    async def settle(self) -> None:
+        """Write what is still buffered. Called before the run is finished, whatever ended it."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.gather(self._flusher, return_exceptions=True)
+        async with self._lock:
+            if self._buffer.pieces:
+                await in_thread(self._emit, [])
+
+    def next_event_seq(self) -> int:
+        return self._event_seq + 1
+
+    # Inside a database thread.
+
+    async def _written(self, write, *args):
+        """Do `write` to its end even when this task is cancelled meanwhile: what was paid for is kept."""
+        work = asyncio.ensure_future(in_thread(self._told, write, *args))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.gather(work, return_exceptions=True)
+            raise
+
+    def _told(self, write, *args):
+        try:
+            with fences.told():
+                return write(*args)
+        except SubjectFenced:
+            self.stop_reason = "fenced"
+            raise RunStopped("fenced") from None
+
+    async def _flush_soon(self) -> None:
+        wait = self._buffer.written_at + _DELTA_SECONDS - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        async with self._lock:
+            if self._buffer.pieces:
+                try:
+                    await self._written(self._emit, [])
+                except (RunStopped, DatabaseError):
+                    # The next write meets the same fault and ends the run; a lost delta is in the whole message.
+                    return
+            self._buffer.written_at = time.monotonic()
+
+    @transaction.atomic
+    def _add(self, entries: list[Entry], new_events: list[tuple[str, dict]], call: CallRecord | None) -> list[ItemView]:
+        views = self._number(entries)
+        if views and self.session is not None:
+            self._claim(len(views))
+            history.insert(session=self.session, first_seq=views[0].seq, entries=[self._row(view) for view in views])
+        if call is not None:
+            self._ledger(call)
+        self._write_events([self._named(event, views) for event in new_events])
+        self._items = [*self._items, *views]
+        self._note_progress(views)
+        return views
+
+    @transaction.atomic
+    def _emit(self, new_events: list[tuple[str, dict]]) -> None:
+        with connection.cursor() as cursor:
+            # Deltas and progress may be lost with the server; what is paid for is written by `_add`.
+            cursor.execute("SET LOCAL synchronous_commit TO OFF")
+        self._write_events(new_events)
+
+    @transaction.atomic
+    def _ask(self, calls: list[PendingCall]) -> None:
+        rows = approvals.request(run=self.run, calls=calls)
+        entries = [
+            Entry(kind="approval_request", role="system", joins=True, content={"approval_id": row.id.hex, "call_id": row.call_id, "name": row.tool})
+            for row in rows
+        ]
+        self._add(entries, [("approval.requested", approvals.as_event(row)) for row in rows], None)
+
+    def _save_state(self, state: dict) -> None:
+        if self.session is None:
+            return
+        if not Session.objects.filter(id=self.session.id, lease_run_id=self.run.id).update(state=clean_json(state)):
+            self._lost()
+
+    def _save_effects(self) -> None:
+        if not Run.objects.filter(id=self.run.id, status=Run.Status.RUNNING).update(effects=self.run.effects):
+            self._lost()
+
+    def _claim(self, number: int) -> None:
+        """Reserve `number` seqs: one conditional UPDATE, refused when the lease or the version is not ours any more."""
+        changed = Session.objects.filter(
+            id=self.session.id, lease_run_id=self.run.id, version=self.session.version
+        ).update(version=F("version") + 1, head_seq=F("head_seq") + number, last_active_at=Now())
+        if not changed:
+            self._lost()
+        self.session.version += 1
+        self.session.head_seq += number
+
+    def _lost(self):
+        self.stop_reason = self.stop_reason or "lease_lost"
+        raise RunStopped(self.stop_reason)
+
+    def _number(self, entries: list[Entry]) -> list[ItemView]:
+        seq = self.session.head_seq if self.session else len(self._items)
+        turn = self._items[-1].turn if self._items else 1
+        groups = {view.content.get("id"): view.group for view in self._items if view.kind == "tool_call"}
+        views: list[ItemView] = []
+        for entry in entries:
+            seq += 1
+            content = clean_json(entry.content)
+            group = seq
+            if entry.kind in ("tool_result", "approval_request", "approval_response"):
+                group = groups.get(content.get("id") or content.get("call_id"), seq)
+            elif entry.joins and (views or self._items):
+                group = (views or self._items)[-1].group
+            if entry.kind == "tool_call":
+                groups[content.get("id")] = group
+            views.append(ItemView(seq, entry.kind, entry.role, turn, group, entry.tokens, content))
+        return views
+
+    def _row(self, view: ItemView) -> history.NewItem:
+        return history.NewItem(
+            kind=view.kind, role=view.role, content=view.content, turn=view.turn, group=view.group,
+            tokens=view.tokens, run_id=self.run.id,
+        )  # fmt: skip
+
+    def _named(self, event: tuple[str, dict], views: list[ItemView]) -> tuple[str, dict]:
+        """The event with its item's seq in place of the text that the item keeps."""
+        kind, data = event
+        if self.session is None or kind not in _NAMED_BY_ITEM:
+            return kind, clean_json(data)
+        view = _item_of(kind, data, views)
+        if view is None:
+            return kind, clean_json(data)
+        return kind, {**{name: value for name, value in data.items() if name not in _NAMED_BY_ITEM[kind]}, "item_seq": view.seq}
+
+    def _ledger(self, call: CallRecord) -> None:
+        priced = usage.price_call(tenant_id=self.run.tenant_id, provider_id=call.provider_id, call=call)
+        self._calls += 1
+        self._tokens += call.input_tokens + call.output_tokens
+        self._cost += priced.cost or Decimal(0)
+        ModelCall.objects.create(
+            tenant_id=self.run.tenant_id, subject_id=self.run.subject_id, run_id=self.run.id, agent_id=self.run.agent_id,
+            number=self._calls, provider=call.provider, model=call.model, input_tokens=call.input_tokens,
+            cached_tokens=call.cached_tokens, output_tokens=call.output_tokens, reasoning_tokens=call.reasoning_tokens,
+            is_estimated=call.is_estimated, cost=priced.cost, prices=priced.prices, context=call.context,
+            duration_ms=call.duration_ms,
+        )  # fmt: skip
+
+    def _write_events(self, new_events: list[tuple[str, dict]]) -> None:
+        """Buffered deltas first, then `new_events`."""
+        pending = [*self._buffer.take(), *new_events]
+        if not pending:
+            return
+        events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending)
+        self._event_seq += len(pending)
+
+    def _note_progress(self, views: list[ItemView]) -> None:
+        for view in views:
+            if view.kind == "tool_result" and view.content.get("outcome") in ("success", "failed"):
+                self._tool_calls += 1
+            if view.kind == "message" and view.role == "assistant":
+                self.final_text = view.content.get("text", "")
+
+
+def _item_of(kind: str, data: dict, views: list[ItemView]) -> ItemView | None:
+    wanted = {"message.completed": "message", "tool.called": "tool_call"}.get(kind, "tool_result")
+    for view in views:
+        if view.kind == wanted and (wanted == "message" or view.content.get("id") == data.get("call_id")):
+            return view
+    return None
+
+
+def open_store(*, run: Run, session: Session | None, token_budget: int, first_message: ItemView | None = None) -> RunStore:
+    """Load what a run needs, whether it starts, continues after an approval, or after a crash."""
+    rows = history.load_tail(session=session, token_budget=token_budget) if session else []
+    items = [ItemView(seq, kind, role, turn, group, tokens, content) for seq, kind, role, turn, group, tokens, content in rows]
+    if session is None and first_message is not None:
+        items = [first_message]
+    last_event = RunEvent.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
+    is_fresh = last_event <= 1
+    return RunStore(
+        run=run, session=session, items=items, event_seq=last_event,
+        spent=Spent() if is_fresh else _spent(run, items), calls=0 if is_fresh else ModelCall.objects.filter(run_id=run.id).count(),
+        decisions={} if is_fresh else _decisions(run),
+    )  # fmt: skip
+
+
+def _spent(run: Run, items: list[ItemView]) -> Spent:
+    sums = ModelCall.objects.filter(run_id=run.id).aggregate(
+        into=Sum("input_tokens"), out=Sum("output_tokens"), cost=Sum("cost"), milliseconds=Sum("duration_ms")
+    )
+    results = Item.objects.filter(session_id=run.session_id, seq__gte=run.first_seq or 0, run_id=run.id, kind=Item.Kind.TOOL_RESULT, content__outcome__in=["success", "failed"]).count()
+    return Spent(
+        tokens=(sums["into"] or 0) + (sums["out"] or 0), cost=sums["cost"] or Decimal(0), tool_calls=results,
+        seconds=(sums["milliseconds"] or 0) / 1000, model_calls=ModelCall.objects.filter(run_id=run.id).count(),
+    )  # fmt: skip
+
+
+def _decisions(run: Run) -> dict[str, dict[str, Any]]:
+    decided = Approval.objects.filter(run_id=run.id).exclude(status=Approval.Status.PENDING)
+    return {approval.call_id: approvals.as_decision(approval) for approval in decided}
+
+
+def subject_is_open(subject_id: UUID | None, epoch: int) -> bool:
+    """Whether the run's subject is still the incarnation that the run started for."""
+    return subject_id is None or Subject.objects.filter(id=subject_id, epoch=epoch, state=Subject.State.ACTIVE).exists()

@@ -1,0 +1,238 @@
+"""Who executes runs: one event loop a process, in a thread of its own.
+
+Web processes and workers use the same runner, so streaming, waiting and queued runs are one code path. A run is a task
+of that loop: it beats its lease, listens for its cancellation, and ends in exactly one of the ways of `_execute`.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from uuid import UUID
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+
+from governance.errors import LetheError, SubjectFenced
+from sessions import dispatch, notify
+from sessions.domain import leases, runs
+from sessions.domain.run_store import RunStore
+from sessions.engine import wiring
+from sessions.engine.calls import ModelFailed
+from sessions.engine.loop import run_turn
+from sessions.engine.providers import close_clients
+from sessions.engine.store import RunStopped
+from sessions.models import Run
+from sessions.threads import in_thread
+
+logger = logging.getLogger("lethe.runner")
+
+_lock = threading.Lock()
+_runner: "Runner | None" = None
+
+
+def runner() -> "Runner":
+    """This process's runner; its loop starts with the first use, so that it is never carried over a fork."""
+    global _runner  # noqa: PLW0603
+    with _lock:
+        if _runner is None:
+            _runner = Runner()
+        return _runner
+
+
+def submit(run_id: UUID) -> Future:
+    """Execute a run that holds its lease. The future ends with the run; nobody has to wait for it."""
+    return runner().submit(run_id)
+
+
+def drain(seconds: float) -> None:
+    """Take no new run; let the running ones end within `seconds`, then hand the rest back to the queue."""
+    dispatch.draining.set()
+    if _runner is not None:
+        _runner.drain(seconds)
+
+
+class Runner:
+    """Executes runs until it is drained."""
+
+    def __init__(self):
+        self._tasks: dict[UUID, asyncio.Task] = {}
+        self._futures: dict[UUID, Future] = {}
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="lethe-engine", daemon=True).start()
+
+    def submit(self, run_id: UUID) -> Future:
+        future = self.call(self._tracked(run_id))
+        self._futures[run_id] = future
+        future.add_done_callback(lambda _: self._futures.pop(run_id, None))
+        return future
+
+    def wait(self, run_id: UUID) -> None:
+        """Block until the run has left this process. Returns at once when it is not here."""
+        future = self._futures.get(run_id)
+        if future is not None:
+            future.exception()
+
+    def call(self, work: Coroutine) -> Future:
+        """Run a coroutine on the engine's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def drain(self, seconds: float) -> None:
+        """Let the running ones end within `seconds`, then hand the rest back to the queue."""
+        self.call(self._drain(seconds)).result(seconds + 15)
+
+    async def _drain(self, seconds: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        for task in list(self._tasks.values()):
+            task.cancel("handed_back")
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=10)
+        await close_clients()
+        await notify.hub().close()
+
+    async def _tracked(self, run_id: UUID) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[run_id] = task
+        try:
+            await _execute(run_id, task)
+        except Exception:
+            logger.exception("run %s was left to the sweeper", run_id.hex)
+        finally:
+            self._tasks.pop(run_id, None)
+
+
+async def _execute(run_id: UUID, task: asyncio.Task) -> None:
+    """From a leased run to its end. What stops it early is kept in the store's `stop_reason`."""
+    with notify.hub().bell(notify.CANCEL, run_id) as bell:
+        try:
+            job = await in_thread(wiring.load, run_id)
+        except LetheError as error:
+            await in_thread(_fail_early, run_id, error)
+            return
+        if job is None:
+            return
+        watchers = [asyncio.create_task(_beat(job, task)), asyncio.create_task(_watch(job, task, bell))]
+        try:
+            ending = await _turn(job)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+        await _finished(job, ending)
+
+
+async def _turn(job: "wiring.Job") -> dict:
+    """Run the turn and say how it ended: arguments for `runs.finish`."""
+    store: RunStore = job.store
+    try:
+        outcome = await run_turn(
+            definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline
+        )
+        return {"status": outcome.status, "output": _output(job, outcome)}
+    except ModelFailed as error:
+        logger.warning("run %s: model failed: %s", job.run.id.hex, error.code)
+        return {"status": Run.Status.FAILED, "error": {"class": error.kind, "code": error.code, "message": error.message}}
+    except (RunStopped, asyncio.CancelledError, BaseExceptionGroup) as error:
+        reason = store.stop_reason or _reason_of(error)
+        if reason is None:
+            return _failure(job, error)
+        return {"stopped": reason}
+    except (SubjectFenced, DatabaseError, LetheError, Exception) as error:
+        return _failure(job, error)
+
+
+def _reason_of(error: BaseException) -> str | None:
+    """Why a run was stopped from outside, when that is what the error says."""
+    if isinstance(error, BaseExceptionGroup):
+        reasons = [reason for inner in error.exceptions if (reason := _reason_of(inner))]
+        return reasons[0] if reasons else None
+    if isinstance(error, RunStopped):
+        return error.reason
+    if isinstance(error, asyncio.CancelledError):
+        return str(error.args[0]) if error.args else "cancelled"
+    return None
+
+
+def _failure(job, error: BaseException) -> dict:
+    logger.error("run %s failed", job.run.id.hex, exc_info=error)
+    code = error.code if isinstance(error, LetheError) else "internal_error"
+    message = error.detail if isinstance(error, LetheError) else "Lethe failed while it worked on this run. The operator's log has the details."
+    return {"status": Run.Status.FAILED, "error": {"class": "internal", "code": code, "message": message}}
+
+
+def _output(job, outcome) -> dict | None:
+    if job.run.session_id is not None:
+        return None
+    return {"text": outcome.text, "output": outcome.output} if outcome.output is not None else {"text": outcome.text}
+
+
+async def _finished(job, ending: dict) -> None:
+    # The task may have been cancelled: its end is written all the same.
+    while (current := asyncio.current_task()) is not None and current.cancelling():
+        current.uncancel()
+    if "stopped" not in ending:
+        await job.store.settle()
+        await in_thread(runs.finish, run=job.run, **ending)
+        return
+    reason = ending["stopped"]
+    if reason == "lease_lost":
+        logger.warning("run %s lost its lease", job.run.id.hex)
+        return
+    if reason == "fenced":
+        # Nothing may be written for this subject any more: the erasure removes the run itself.
+        logger.info("run %s stopped: its subject is fenced", job.run.id.hex)
+        return
+    await job.store.settle()
+    if reason == "handed_back":
+        await in_thread(runs.hand_back, run=job.run)
+        return
+    status = Run.Status.CANCELLED if reason == "cancelled" else Run.Status.INTERRUPTED
+    await in_thread(runs.finish, run=job.run, status=status)
+
+
+async def _beat(job, task: asyncio.Task) -> None:
+    """Renew the lease; a lost one stops the run before it can write anything."""
+    while True:
+        await asyncio.sleep(settings.LETHE["heartbeat_seconds"])
+        try:
+            held = await in_thread(leases.renew, run_id=job.run.id, session_id=job.run.session_id)
+        except DatabaseError:
+            logger.warning("run %s: heartbeat failed, trying again", job.run.id.hex)
+            continue
+        if not held:
+            _stop(job, task, "lease_lost")
+            return
+
+
+async def _watch(job, task: asyncio.Task, bell: asyncio.Event) -> None:
+    """Stop the run when somebody asks for it. The row is the truth: a lost notification is found by the next look."""
+    reason = job.run.cancel_reason or None
+    while reason is None:
+        try:
+            await asyncio.wait_for(bell.wait(), settings.LETHE["heartbeat_seconds"])
+        except TimeoutError:
+            pass
+        bell.clear()
+        reason = await in_thread(_cancel_reason, job.run.id)
+    _stop(job, task, "cancelled" if reason == "cancelled" else "interrupted")
+
+
+def _cancel_reason(run_id: UUID) -> str | None:
+    asked = Run.objects.filter(id=run_id, cancel_requested_at__isnull=False)
+    return asked.values_list("cancel_reason", flat=True).first()
+
+
+def _stop(job, task: asyncio.Task, reason: str) -> None:
+    job.store.stop_reason = reason
+    task.cancel(reason)
+
+
+def _fail_early(run_id: UUID, error: LetheError) -> None:
+    run = Run.objects.filter(id=run_id).first()
+    if run is not None:
+        runs.finish(
+            run=run, status=Run.Status.FAILED, error={"class": "definition", "code": error.code, "message": error.detail}
+        )

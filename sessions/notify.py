@@ -1,0 +1,106 @@
+"""Wake-ups between processes, through PostgreSQL's LISTEN and NOTIFY.
+
+A notification carries a run's id and nothing else: whoever wakes reads the rows. Each event loop has one listening
+connection; when it breaks, everybody is woken, looks for itself, and waits on the next connection.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+logger = logging.getLogger("lethe.notify")
+
+EVENTS = "lethe_events"
+CANCEL = "lethe_cancel"
+
+_hubs: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def send(channel: str, run_id: UUID) -> None:
+    """Notify at commit of the current transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, %s)", [channel, run_id.hex])
+
+
+def hub() -> "Hub":
+    """The hub of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _hubs:
+        _hubs[loop] = Hub()
+    return _hubs[loop]
+
+
+class Hub:
+    """Fans notifications out to the tasks of one event loop."""
+
+    def __init__(self):
+        self._bells: dict[tuple[str, str], set[asyncio.Event]] = defaultdict(set)
+        self._task: asyncio.Task | None = None
+        self._listening = asyncio.Event()
+
+    @contextmanager
+    def bell(self, channel: str, run_id: UUID) -> Iterator[asyncio.Event]:
+        """An event that is set whenever `channel` names `run_id`. Subscribe, then read the rows, then wait."""
+        key, bell = (channel, run_id.hex), asyncio.Event()
+        self._bells[key].add(bell)
+        self._ensure_listening()
+        try:
+            yield bell
+        finally:
+            self._bells[key].discard(bell)
+            if not self._bells[key]:
+                del self._bells[key]
+
+    async def ready(self) -> None:
+        """Wait until the connection listens: what is sent from now on is heard."""
+        self._ensure_listening()
+        await self._listening.wait()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _ensure_listening(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._listen(), name="lethe-listen")
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(autocommit=True, **_parameters()) as listener:
+                    for channel in (EVENTS, CANCEL):
+                        await listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    self._listening.set()
+                    self._ring_all()
+                    async for notification in listener.notifies():
+                        self._ring((notification.channel, notification.payload))
+            except (psycopg.Error, OSError) as error:
+                logger.warning("listening connection lost: %s", type(error).__name__)
+            self._listening.clear()
+            self._ring_all()
+            await asyncio.sleep(0.5)
+
+    def _ring(self, key: tuple[str, str]) -> None:
+        for bell in self._bells.get(key, ()):
+            bell.set()
+
+    def _ring_all(self) -> None:
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.set()
+
+
+def _parameters() -> dict:
+    """Where the database is, without Django's own additions to the connection."""
+    known = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "options")
+    return {name: value for name, value in connection.get_connection_params().items() if name in known and value}
