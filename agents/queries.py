@@ -1,1 +1,122 @@
+"""How agents, versions and providers are read. Every question names its tenant."""
 
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, QuerySet
+from genai_prices import data_snapshot
+
+from agents import code_defined
+from agents.definition import Definition
+from agents.errors import AgentDisabled, AgentNotPublished
+from agents.models import Agent, AgentVersion, EgressRule, Provider
+from governance.errors import NotFound
+
+# How a kind of provider is called in the list of prices and models.
+PRICED_AS = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
+
+
+def agents_of(tenant_id: UUID, *, archived: bool = False) -> QuerySet[Agent]:
+    """The tenant's agents by name, each with its published version and `version_count`."""
+    code_defined.materialise(tenant_id)
+    found = Agent.objects.of(tenant_id).select_related("published").annotate(version_count=Count("versions"))
+    return found.exclude(archived_at=None) if archived else found.listed()
+
+
+def agent_named(*, tenant_id: UUID, name: str) -> Agent:
+    """One agent with its published version, archived ones too. Raises NotFound."""
+    code_defined.materialise(tenant_id, name)
+    agent = Agent.objects.of(tenant_id).filter(name=name).select_related("published", "tenant").first()
+    if agent is None:
+        raise NotFound
+    return agent
+
+
+def runnable(*, tenant_id: UUID, name: str) -> tuple[Agent, AgentVersion]:
+    """The agent and the version that new runs use, in one query.
+
+    Raises NotFound, AgentDisabled (also for archived agents) and AgentNotPublished.
+    """
+    code_defined.materialise(tenant_id, name)
+    agent = Agent.objects.of(tenant_id).filter(name=name).select_related("published").first()
+    if agent is None:
+        raise NotFound
+    if agent.archived_at:
+        raise AgentDisabled("This agent is archived. Restore it to run it.")
+    if agent.is_disabled:
+        raise AgentDisabled
+    if agent.published is None:
+        raise AgentNotPublished
+    return agent, agent.published
+
+
+def versions_of(agent: Agent) -> QuerySet[AgentVersion]:
+    """The agent's versions, newest first."""
+    return AgentVersion.objects.filter(agent=agent, tenant_id=agent.tenant_id).select_related("agent")
+
+
+def version_numbered(agent: Agent, number: int) -> AgentVersion:
+    """One version. Raises NotFound."""
+    version = versions_of(agent).filter(number=number).first() if 0 < number < 2**31 else None
+    if version is None:
+        raise NotFound
+    return version
+
+
+_definitions: dict[UUID, Definition] = {}
+
+
+def definition_of(version: AgentVersion) -> Definition:
+    """A version's definition as an object. Versions never change, so each is read once per process."""
+    definition = _definitions.get(version.pk)
+    if definition is None:
+        if len(_definitions) >= 512:
+            _definitions.clear()
+        definition = _definitions[version.pk] = Definition.model_validate(version.document)
+    return definition
+
+
+def providers_of(tenant_id: UUID) -> QuerySet[Provider]:
+    return Provider.objects.filter(tenant_id=tenant_id)
+
+
+def provider_named(*, tenant_id: UUID, name: str) -> Provider:
+    """Raises NotFound."""
+    provider = providers_of(tenant_id).filter(name=name).select_related("tenant").first()
+    if provider is None:
+        raise NotFound
+    return provider
+
+
+def egress_hosts(tenant_id: UUID) -> list[str]:
+    """The hosts that the tenant's providers may reach; empty means every public host."""
+    return EgressRule.objects.filter(tenant_id=tenant_id).values_list("hosts", flat=True).first() or []
+
+
+def model_entry(provider: Provider, model_name: str) -> dict[str, Any] | None:
+    """What the provider's own list says about a model; None when it is not listed."""
+    return next((entry for entry in provider.model_list if entry.get("name") == model_name), None)
+
+
+def model_limits(provider: Provider, model_name: str) -> dict[str, int | None]:
+    """{"context_window", "max_output_tokens"} in tokens; None when nobody knows.
+
+    The operator's list wins; the window of well-known models comes from genai-prices.
+    """
+    entry = model_entry(provider, model_name) or {}
+    return {
+        "context_window": entry.get("context_window") or _known_window(PRICED_AS.get(provider.kind), model_name),
+        "max_output_tokens": entry.get("max_output_tokens"),
+    }
+
+
+@lru_cache(maxsize=1024)
+def _known_window(priced_as: str | None, model_name: str) -> int | None:
+    if priced_as is None:
+        return None
+    try:
+        _, model = data_snapshot.get_snapshot().find_provider_model(model_name, None, priced_as, None)
+    except LookupError:
+        return None
+    return model.context_window
