@@ -3,6 +3,27 @@
 import uuid
 
 import structlog
+from django.contrib.auth.views import redirect_to_login
+from django.shortcuts import redirect, render
+
+from governance.domain import members
+from governance.errors import LetheError
+from governance.models import Membership
+
+# Errors' kinds as HTTP statuses of pages.
+STATUSES = {
+    "invalid": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "unprocessable": 422,
+    "limited": 429,
+    "unavailable": 503,
+}
+# Pages a member may use before choosing an own password, and without any tenant.
+ALWAYS = {"sign-in", "sign-out", "change-password"}
+WITHOUT_TENANT = ALWAYS | {"account", "help", "gallery", "switch-tenant"}
 
 
 class RequestIdMiddleware:
@@ -21,8 +42,47 @@ class RequestIdMiddleware:
 
 
 class TenantMiddleware:
+    """Set `request.tenant`, `request.membership` and `request.actor` of a signed-in member, and turn refusals into pages.
+
+    The API has its own credentials and its own error documents; it passes through untouched.
+    """
+
     def __init__(self, get_response):
         self.get_response = get_response
 
     def __call__(self, request):
+        request.tenant = request.membership = request.actor = None
+        if not request.path.startswith("/api/") and request.user.is_authenticated:
+            self._enter(request)
         return self.get_response(request)
+
+    def _enter(self, request):
+        memberships = Membership.objects.filter(member=request.user).select_related("tenant").order_by("tenant__name")
+        request.memberships = list(memberships)
+        chosen = request.session.get("tenant")
+        membership = next((entry for entry in request.memberships if entry.tenant_id.hex == chosen), None)
+        membership = membership or (request.memberships[0] if request.memberships else None)
+        if membership is None:
+            return
+        membership.member = request.user
+        request.membership, request.tenant = membership, membership.tenant
+        request.actor = members.actor_of(membership=membership)
+
+    def process_view(self, request, view, args, kwargs):
+        if request.path.startswith("/api/") or not request.user.is_authenticated:
+            return None
+        name = request.resolver_match.url_name
+        if request.user.must_change_password and name not in ALWAYS:
+            return redirect("change-password")
+        if request.tenant is None and name not in WITHOUT_TENANT:
+            return render(request, "errors/no_tenant.html", status=403)
+        return None
+
+    def process_exception(self, request, error):
+        if request.path.startswith("/api/") or not isinstance(error, LetheError):
+            return None
+        if error.kind == "unauthenticated":
+            return redirect_to_login(request.get_full_path())
+        status = STATUSES.get(error.kind, 400)
+        template = f"errors/{status}.html" if status in (403, 404) else "errors/problem.html"
+        return render(request, template, {"error": error}, status=status)

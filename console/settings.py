@@ -108,6 +108,7 @@ SESSION_COOKIE_NAME = "lethe_session"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("LETHE_HTTPS", default=False)
 CSRF_COOKIE_NAME = "lethe_csrf"
+CSRF_FAILURE_VIEW = "console.views.errors.csrf_failed"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -134,6 +135,8 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
+# WhiteNoise warns about a folder that is not there yet.
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 # `manage.py up` collects the files once, compressed and named by their content; everything else (tests, a
 # development server) serves them from the packages.
 _collected = env.bool("LETHE_COLLECTED_STATIC", default=False)

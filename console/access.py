@@ -1,0 +1,98 @@
+"""Fetch one object for a page: the permission is asked first, and what is not the tenant's looks like nothing.
+
+Each function raises MissingPermission (403) or NotFound (404); the middleware turns both into pages.
+"""
+
+from functools import wraps
+
+from agents.models import Agent, AgentVersion, Provider
+from governance import ids
+from governance.errors import NotFound
+from governance.models import ApiKey, Export, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
+from sessions.models import Approval, ApprovalRule, Quota, Run, Session
+
+
+def may(permission):
+    """Decorate a view that needs `permission` and fetches no single object, or several kinds of them."""
+
+    def decorate(view):
+        @wraps(view)
+        def guarded(request, *args, **kwargs):
+            request.actor.require(permission)
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate
+
+
+def _one(request, queryset, permission, **where):
+    request.actor.require(permission)
+    found = queryset.filter(tenant_id=request.tenant.pk, **where).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def agent_for(request, name, permission="agents.read") -> Agent:
+    return _one(request, Agent.objects.select_related("published"), permission, name=name)
+
+
+def version_for(request, name, number, permission="agents.read") -> AgentVersion:
+    return _one(request, AgentVersion.objects.select_related("agent"), permission, agent__name=name, number=number)
+
+
+def provider_for(request, name, permission="agents.read") -> Provider:
+    return _one(request, Provider.objects.all(), permission, name=name)
+
+
+def session_for(request, ref, permission="sessions.read") -> Session:
+    """By the id as pages show it (`ses_...`): keys are unique per agent and subject only."""
+    sessions = Session.objects.select_related("agent", "subject", "agent__published")
+    return _one(request, sessions, permission, pk=ids.parse("ses", ref))
+
+
+def run_for(request, ref, permission="runs.read") -> Run:
+    runs = Run.objects.select_related("agent", "version", "session", "session__agent", "session__subject")
+    return _one(request, runs, permission, pk=ids.parse("run", ref))
+
+
+def approval_for(request, ref, permission="approvals.read") -> Approval:
+    return _one(request, Approval.objects.select_related("run__agent", "session"), permission, pk=ids.parse("apr", ref))
+
+
+def rule_for(request, ref, permission="approvals.read") -> ApprovalRule:
+    return _one(request, ApprovalRule.objects.select_related("agent", "session"), permission, pk=ids.parse("rul", ref))
+
+
+def quota_for(request, ref, permission="usage.read") -> Quota:
+    return _one(request, Quota.objects.all(), permission, pk=ids.parse("quo", ref))
+
+
+def membership_for(request, ref, permission="members.read") -> Membership:
+    return _one(request, Membership.objects.select_related("member", "tenant"), permission, pk=ids.parse("mem", ref))
+
+
+def key_for(request, ref, permission="keys.read") -> ApiKey:
+    return _one(request, ApiKey.objects.select_related("subject"), permission, pk=ids.parse("key", ref))
+
+
+def subject_for(request, ref, permission="subject.search") -> Subject:
+    """By the random reference (`S-7Q4K-2M9D`): addresses of pages never carry what names a person."""
+    return _one(request, Subject.objects.select_related("tenant"), permission, display_ref=ref)
+
+
+def request_for(request, ref, permission="request.read") -> SubjectRequest:
+    return _one(request, SubjectRequest.objects.select_related("subject"), permission, ref=ref)
+
+
+def export_for(request, ref, permission="subject.export") -> Export:
+    return _one(request, Export.objects.select_related("request", "subject"), permission, request__ref=ref)
+
+
+def policy_for(request, ref, permission="retention.read") -> RetentionPolicy:
+    return _one(request, RetentionPolicy.objects.all(), permission, pk=ids.parse("pol", ref))
+
+
+def retention_run_for(request, ref, permission="retention.read") -> RetentionRun:
+    return _one(request, RetentionRun.objects.select_related("policy"), permission, pk=ids.parse("rtr", ref))
