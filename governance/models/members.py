@@ -1,3 +1,5 @@
+import unicodedata
+
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -7,9 +9,14 @@ from governance.ids import uuid7
 from governance.permissions import ROLES, of_roles
 
 
+def canonical_username(username: str) -> str:
+    """How usernames are stored and compared: NFKC, trimmed, lower case."""
+    return unicodedata.normalize("NFKC", username).strip().lower()
+
+
 class MemberManager(BaseUserManager):
     def get_by_natural_key(self, username):
-        return self.get(username=username)
+        return self.get(username=canonical_username(username))
 
 
 class Member(AbstractBaseUser):

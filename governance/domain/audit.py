@@ -1,0 +1,97 @@
+"""The audit trail's only writer.
+
+An event commits or vanishes with the change it tells of. It holds ids, counts and codes; no free text, no identifier
+of a person. What an action may be called is listed here, so the trail can be read without reading the code.
+"""
+
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from governance.actors import Actor
+from governance.models import AuditEvent
+
+ACTIONS = frozenset(
+    f"{noun}.{verb}"
+    for noun, verbs in {
+        "agent": "created saved published rolled_back disabled enabled archived restored deleted exported imported",
+        "provider": "created updated deleted tested key_changed",
+        "egress": "updated",
+        "run": "started cancelled",
+        "session": "renamed labelled closed reopened archived restored forked deleted state_changed read exported",
+        "approval": "approved rejected expired withdrawn",
+        "approval_rule": "created revoked",
+        "quota": "created updated deleted",
+        "tenant": "created renamed settings_changed",
+        "member": "created added removed roles_changed password_reset password_changed signed_in signed_out sign_in_failed",
+        "api_key": "created revoked",
+        "subject": "searched restricted restriction_lifted identifier_added erased",
+        "request": "previewed confirmed cancelled fenced drifted executing verifying completed failed extended expired",
+        "export": "requested created downloaded expired failed",
+        "retention_policy": "created updated deleted previewed",
+        "retention_run": "started completed failed",
+        "content": "read",
+    }.items()
+    for verb in verbs.split()
+)
+
+# A code, an id, a name of a field or a number in text; nothing in which a sentence or an address would fit.
+_CODE = re.compile(r"[\w.:+\-/]{0,128}")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@transaction.atomic
+def record(
+    action: str, *, by: Actor, object_type: str = "", object_ref: Any = "", object_label: str = "", **payload: Any
+) -> AuditEvent:
+    """Write one event, in the transaction of the change. Raises ValueError for an unknown action or a payload of prose.
+
+    `payload` takes UUIDs, numbers, booleans, dates, codes (`[\\w.:+-/]`, up to 128 characters), and lists or one level
+    of mappings of these. `object_label` is the name of a thing, never of a person who is a subject.
+    """
+    if action not in ACTIONS:
+        raise ValueError(f"{action!r} is not an audited action; list it in governance.domain.audit.ACTIONS.")
+    return AuditEvent.objects.create(
+        tenant_id=by.tenant_id,
+        actor_kind=by.kind,
+        actor_ref=by.ref[:64],
+        actor_label=by.label[:200],
+        action=action,
+        object_type=object_type,
+        object_ref=object_ref.hex if isinstance(object_ref, UUID) else str(object_ref)[:64],
+        object_label=object_label[:200],
+        payload={_name(action, name): _value(action, name, value) for name, value in payload.items()},
+    )
+
+
+def _name(action: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{action}: {name!r} cannot be the name of a payload entry.")
+    return name
+
+
+def _value(action: str, name: str, value: Any) -> Any:
+    if isinstance(value, list | tuple | set | frozenset):
+        entries = sorted(value) if isinstance(value, set | frozenset) else value
+        return [_plain(action, name, entry) for entry in entries]
+    if isinstance(value, dict):
+        return {_plain(action, name, str(key)): _plain(action, name, entry) for key, entry in value.items()}
+    return _plain(action, name, value)
+
+
+def _plain(action: str, name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, UUID):
+        return value.hex
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, str) and _CODE.fullmatch(value):
+        return str(value)
+    raise ValueError(f"{action}: {name} is not an id, a count or a code. Free text does not belong in the audit trail.")
