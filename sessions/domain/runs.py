@@ -64,7 +64,8 @@ def start(
     if request.approvals:
         return _continue(request=request, agent_name=agent_name, by=by)
     agent, version, document = _runnable(agent_name, by, draft)
-    if subject is not None:
+    if subject is not None and subject.state != Subject.State.ACTIVE:
+        # A kind word early; what holds is the guard in the database.
         fences.check(subject=subject)
     reservation = None
     if idempotency_key is not None:

@@ -1,0 +1,74 @@
+"""A tenant with real demo agents: these tests run real turns on the built-in demo model."""
+
+import time
+
+import pytest
+from django.db import connection
+
+from agents.domain.demo import seed_demo_agents
+from agents.queries import agent_named
+from governance.actors import system
+from governance.domain import subjects, tenants
+from sessions.domain import definitions, runs
+from sessions.domain.runs import RunRequest
+from sessions.models import Run
+
+
+@pytest.fixture(autouse=True)
+def fresh_definitions():
+    definitions.forget()
+    yield
+    definitions.forget()
+
+
+@pytest.fixture
+def tenant(db):
+    return tenants.create_tenant(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def actor(tenant):
+    return system(tenant.id, "test")
+
+
+@pytest.fixture
+def stranger(db):
+    return system(tenants.create_tenant(slug="stranger", name="Stranger").id, "stranger")
+
+
+@pytest.fixture
+def agent(tenant, actor):
+    """The plain demo agent: no harness, tools for the time and for counting."""
+    seed_demo_agents(tenant_id=tenant.id, by=actor)
+    return agent_named(tenant_id=tenant.id, name="research")
+
+
+@pytest.fixture
+def subject(tenant):
+    return subjects.resolve(tenant_id=tenant.id, value="person-1")
+
+
+def finished(run, *, seconds=20.0, statuses=Run.FINISHED):
+    """The run once it is over; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        run = Run.objects.get(id=run.id)
+        if run.status in statuses:
+            return run
+        connection.close()
+        time.sleep(0.01)
+    raise AssertionError(f"the run is still {run.status}")
+
+
+@pytest.fixture
+def say(actor, agent):
+    """Send a message to the demo agent and wait for the end of its run."""
+
+    def send(message, *, key="case-1", by=None, agent_name=None, subject=None, **more):
+        run = runs.start(
+            agent_name=agent_name or agent.name, request=RunRequest(message=message, session_key=key), by=by or actor,
+            subject=subject, **more,
+        )  # fmt: skip
+        return finished(run)
+
+    return send
