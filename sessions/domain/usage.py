@@ -1,0 +1,188 @@
+"""What model calls cost, and what a tenant used, by day.
+
+Prices are the operator's own (in the provider's list of models) or the list prices of genai-prices; every ledger line
+keeps the prices that were applied, so a later change of prices changes no past cost.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Protocol
+from uuid import UUID
+
+import genai_prices
+from django.db import connection
+from django.utils import timezone
+
+from agents.models import Provider
+from agents.queries import PRICED_AS, model_entry
+from governance.errors import Invalid
+from governance.models import Tenant
+
+LONGEST_DAYS = 366
+_MILLION = Decimal(1_000_000)
+# As the ledger stores it.
+_PLACES = Decimal("0.00000001")
+_LIST = f"genai-prices {genai_prices.__version__}"
+
+
+class Usage(Protocol):
+    """Tokens of one model call. `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """US dollars, and the prices for a million tokens that were applied: {"source", "input", "cached_input", "output"}.
+
+    Both are None where nobody knows a price: an unknown cost is not zero.
+    """
+
+    cost: Decimal | None
+    prices: dict[str, str] | None
+
+
+UNKNOWN = Priced(cost=None, prices=None)
+
+
+def price(*, provider: Provider, model: str, usage: Usage, at: datetime | None = None) -> Priced:
+    """What a call cost by the prices at the time `at` (now, by default). No network."""
+    if provider.kind == Provider.Kind.DEMO:
+        return Priced(cost=Decimal(0), prices={"source": "demo", "input": "0", "cached_input": "0", "output": "0"})
+    return _by_operator(model_entry(provider, model) or {}, usage) or _by_list(provider, model, usage, at) or UNKNOWN
+
+
+def price_call(*, tenant_id: UUID, provider_id: UUID | None, call: Any) -> Priced:
+    """`price` for a ledger line of the engine, whose provider may have been deleted meanwhile."""
+    provider = Provider.objects.filter(tenant_id=tenant_id, id=provider_id).first() if provider_id else None
+    return price(provider=provider, model=call.model, usage=call) if provider else UNKNOWN
+
+
+def _by_operator(entry: dict, usage: Usage) -> Priced | None:
+    """By the operator's own prices; they count when there is one for input and one for output."""
+    paid, out = _number(entry.get("input_price")), _number(entry.get("output_price"))
+    if paid is None or out is None:
+        return None
+    cached_paid = _number(entry.get("cached_input_price"))
+    cached_paid = paid if cached_paid is None else cached_paid
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    cost = ((usage.input_tokens - cached) * paid + cached * cached_paid + usage.output_tokens * out) / _MILLION
+    return Priced(
+        cost=cost.quantize(_PLACES),
+        prices={"source": "operator", "input": f"{paid:f}", "cached_input": f"{cached_paid:f}", "output": f"{out:f}"},
+    )
+
+
+def _by_list(provider: Provider, model: str, usage: Usage, at: datetime | None) -> Priced | None:
+    """By list prices, tiers included. An address of one's own has list prices only where it is a known provider's."""
+    if (priced_as := PRICED_AS.get(provider.kind)) is not None:
+        where = {"provider_id": priced_as}
+    elif provider.base_url:
+        where = {"provider_api_url": provider.base_url}
+    else:
+        return None
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    tokens = genai_prices.Usage(
+        input_tokens=usage.input_tokens, cache_read_tokens=cached, output_tokens=usage.output_tokens
+    )
+    try:
+        found = genai_prices.calc_price(tokens, model, genai_request_timestamp=at or timezone.now(), **where)
+    except LookupError:
+        return None
+    applied = {
+        "input": _listed(found.model_price.input_mtok, usage.input_tokens),
+        "cached_input": _listed(found.model_price.cache_read_mtok, usage.input_tokens),
+        "output": _listed(found.model_price.output_mtok, usage.input_tokens),
+    }
+    return Priced(
+        cost=found.total_price.quantize(_PLACES),
+        prices={"source": _LIST, **{name: f"{value:f}" for name, value in applied.items() if value is not None}},
+    )
+
+
+def _listed(value: Any, input_tokens: int) -> Decimal | None:
+    """The price that applies: beyond a tier's threshold its price holds for all tokens."""
+    if value is None or isinstance(value, Decimal):
+        return value
+    applied = value.base
+    for tier in value.tiers:
+        if input_tokens > tier.start:
+            applied = tier.price
+    return applied
+
+
+def _number(value: Any) -> Decimal | None:
+    if value in (None, ""):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and number >= 0 else None
+
+
+def summary(*, tenant_id: UUID, days: int = 30, agent_id: UUID | None = None) -> dict[str, Any]:
+    """What was used on each of the last `days` days, today included, in the tenant's zone; oldest first.
+
+    {"from", "to", "timezone", "totals": {...}, "days": [{"day", "runs", "errors", "input_tokens", "cached_tokens",
+    "output_tokens", "cost", "unpriced_runs", "latency_p50_ms", "latency_p95_ms"}]}. `cost` is a decimal as text, the sum
+    of what is known; `unpriced_runs` used models without a known price. Latency is that of completed runs, from their
+    start to their end, those left out that waited for a person. Raises Invalid for a number of days that is not 1 to 366.
+    """
+    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= LONGEST_DAYS:
+        raise Invalid(f"`days` is between 1 and {LONGEST_DAYS}.", errors={"days": [f"1 to {LONGEST_DAYS}."]})
+    zone = Tenant.objects.values_list("timezone", flat=True).get(id=tenant_id)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SUMMARY.format(agent="AND run.agent_id = %(agent)s" if agent_id else ""),
+            {"tenant": tenant_id, "agent": agent_id, "days": days, "zone": zone},
+        )
+        names = [column.name for column in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    shown, totals = rows[:-1], rows[-1]
+    return {
+        "from": shown[0]["day"].isoformat(),
+        "to": shown[-1]["day"].isoformat(),
+        "timezone": zone,
+        "totals": _plain({name: value for name, value in totals.items() if name != "day"}),
+        "days": [_plain({**row, "day": row["day"].isoformat()}) for row in shown],
+    }
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in row.items()}
+
+
+# The ids of runs are ordered by time (UUIDv7), so the newest runs of a tenant are one range of its index; the day of
+# grace covers clocks that disagree, and `created_at` decides. The last row, without a day, sums up.
+_SUMMARY = """
+WITH days AS (
+  SELECT day::date, (day::date)::timestamp AT TIME ZONE %(zone)s AS starts_at
+  FROM generate_series(
+    date_trunc('day', now() AT TIME ZONE %(zone)s) - make_interval(days => %(days)s - 1),
+    date_trunc('day', now() AT TIME ZONE %(zone)s), interval '1 day') AS day
+), recent AS (
+  SELECT (run.created_at AT TIME ZONE %(zone)s)::date AS day, run.status, run.input_tokens, run.cached_tokens,
+         run.output_tokens, run.cost, run.cost IS NULL AND run.model_calls > 0 AS is_unpriced,
+         CASE WHEN run.status = 'completed' AND NOT EXISTS (
+           SELECT FROM agent_sessions_approval approval WHERE approval.run_id = run.id)
+         THEN extract(epoch FROM run.ended_at - run.started_at) * 1000 END AS latency
+  FROM agent_sessions_run run
+  WHERE run.tenant_id = %(tenant)s {agent}
+    AND run.created_at >= (SELECT min(starts_at) FROM days)
+    AND run.id >= (lpad(to_hex((extract(epoch FROM (SELECT min(starts_at) FROM days) - interval '1 day') * 1000)::bigint),
+                        12, '0') || '00000000000000000000')::uuid
+)
+SELECT days.day, count(recent.status) AS runs, count(*) FILTER (WHERE recent.status = 'failed') AS errors,
+       coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(cached_tokens), 0)::bigint AS cached_tokens,
+       coalesce(sum(output_tokens), 0)::bigint AS output_tokens, coalesce(sum(cost), 0) AS cost,
+       count(*) FILTER (WHERE is_unpriced) AS unpriced_runs,
+       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY latency))::bigint AS latency_p50_ms,
+       round(percentile_cont(0.95) WITHIN GROUP (ORDER BY latency))::bigint AS latency_p95_ms
+FROM days LEFT JOIN recent ON recent.day = days.day
+GROUP BY GROUPING SETS ((days.day), ())
+ORDER BY days.day NULLS LAST
+"""
