@@ -9,6 +9,7 @@ from django.db.models import Max
 from agents.definition import Definition, digest
 from agents.models import Agent, AgentVersion
 from governance import actors
+from governance.domain import audit
 
 log = logging.getLogger("lethe.agents")
 _registered: dict[str, dict] = {}
@@ -80,8 +81,6 @@ def _store(tenant_id: UUID, name: str, document: dict) -> None:
     # The draft of a catalogue agent that gave way stays as it was: somebody wrote it.
     agent.origin, agent.display_name, agent.description = Agent.Origin.CODE, texts["display_name"], texts["description"]
     agent.save(update_fields=["published", "origin", "display_name", "description"])
-    from governance.domain import audit  # noqa: PLC0415 -- the trail loads after the catalogue
-
     audit.record(
         "agent.published",
         by=actors.system(tenant_id, label="code"),

@@ -1,0 +1,69 @@
+"""Settings that a definition may carry and that Lethe does not carry out yet. Whoever builds one deletes its row."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agents.compile.report import Findings, Fix
+from agents.definition import Definition
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """`off` is the value that switches the setting off, offered as a fix; `is_on` says whether the setting is used."""
+
+    path: str
+    message: str
+    off: Any = None
+    is_on: Callable[[Any], bool] = bool
+
+
+NOT_YET = (
+    NotYet("skills", "Skills cannot be used yet.", []),
+    NotYet("callable_agents", "Agents cannot call other agents yet.", []),
+    NotYet("mcp_resource_uris", "Texts of MCP servers cannot be read yet.", []),
+    NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),
+    NotYet("harness.loop", "An agent cannot go on by itself in a loop yet.", None, lambda loop: loop is not None),
+    NotYet(
+        "compaction.strategy",
+        "Conversations cannot be compacted yet: they are sent to the model whole.",
+        "none",
+        lambda strategy: strategy not in (None, "none"),
+    ),
+    NotYet("memory.enable_file_memory", "Agents cannot keep files between sessions yet.", False),
+    NotYet("memory.enable_text_search", "Files cannot be searched yet.", False),
+    NotYet("memory.enable_vector_search", "Documents cannot be loaded and searched yet.", False),
+    NotYet("memory.enable_conversation_memory", "Earlier conversations cannot be searched yet.", False),
+    NotYet("memory.enable_facts", "Facts about a person cannot be kept yet.", False),
+    NotYet("memory.enable_extraction", "Memories cannot be drawn from conversations yet.", False),
+    NotYet("memory.enable_playbooks", "Playbooks cannot be kept yet.", False),
+    NotYet("memory.injection.facts", "The place of facts cannot be chosen yet."),
+    NotYet("memory.injection.memories", "The place of memories cannot be chosen yet."),
+    NotYet("memory.injection.playbooks", "The place of playbooks cannot be chosen yet."),
+    NotYet("memory.injection.knowledge", "The place of knowledge cannot be chosen yet."),
+    NotYet("workspace.enabled", "Sessions cannot have files of their own yet.", False),
+    NotYet("assembly", "Assembly steps are not carried out yet.", []),
+    NotYet("aggregation", "Nothing is written down in the background yet.", []),
+)
+
+
+def check(definition: Definition, findings: Findings) -> None:
+    for row in NOT_YET:
+        if row.is_on(value_at(definition, row.path)):
+            findings.error(
+                "not_available_yet",
+                row.path,
+                row.message,
+                "Switch it off to publish; the setting can be used in a later release.",
+                [Fix("Switch it off", {row.path: row.off})],
+            )
+
+
+def value_at(definition: Definition, path: str) -> Any:
+    """The value of a setting, None when the object that holds is not there."""
+    value: Any = definition
+    for step in path.split("."):
+        if value is None:
+            return None
+        value = getattr(value, step)
+    return value

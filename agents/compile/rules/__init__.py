@@ -1,0 +1,5 @@
+"""The rules of a definition. Each module looks at one part and reports everything it finds."""
+
+from agents.compile.rules import context, models, texts, tools
+
+RULES = (texts.check, models.check, tools.check, context.check)
