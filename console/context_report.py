@@ -1,6 +1,6 @@
-"""What a model saw in one call: layers with their share, ready to draw.
+"""What a model saw in one call: its layers with names and colours, ready to draw.
 
-The report itself is made by `sessions.context`; here it gets colours, words and widths.
+The report itself is made by `sessions.context`; here it gets the words of a page.
 """
 
 from dataclasses import dataclass, field
@@ -10,41 +10,47 @@ from django.utils.translation import gettext_lazy
 
 from sessions.models import ModelCall
 
-# The colour class of a layer. One colour for one question, whatever page draws it.
-COLOURS = {
-    "instructions": 1, "tools": 6, "facts": 2, "playbooks": 2, "summary": 3, "history": 4, "message": 5, "recall": 5,
-    "working_memory": 6, "resources": 1, "workspace": 6, "skills": 2,
-}  # fmt: skip
-LABELS = {
-    "instructions": gettext_lazy("Instructions"),
-    "tools": gettext_lazy("Tools"),
-    "facts": gettext_lazy("Facts about the subject"),
-    "playbooks": gettext_lazy("Playbooks"),
-    "skills": gettext_lazy("Skills"),
-    "summary": gettext_lazy("Summary"),
-    "history": gettext_lazy("History"),
-    "message": gettext_lazy("This turn"),
-    "recall": gettext_lazy("Recall"),
-    "working_memory": gettext_lazy("Todos, mode, files"),
-    "resources": gettext_lazy("MCP resources"),
-    "workspace": gettext_lazy("Workspace"),
+# Name and colour of each layer, the same on every page.
+LAYERS = {
+    "instructions": (gettext_lazy("Instructions"), "l1"),
+    "tools": (gettext_lazy("Tools"), "l7"),
+    "facts": (gettext_lazy("Facts about the subject"), "l2"),
+    "playbooks": (gettext_lazy("Playbooks"), "l8"),
+    "summary": (gettext_lazy("Summary"), "l3"),
+    "history": (gettext_lazy("History"), "l4"),
+    "recall": (gettext_lazy("Recall"), "l5"),
+    "working_memory": (gettext_lazy("Todos and mode"), "l6"),
+    "message": (gettext_lazy("This turn"), "l3"),
 }
+_IN_ITEMS = ("history", "message", "summary")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Layer:
     name: str
     label: str
-    colour: int
+    css: str
     tokens: int
-    # Percent of all tokens: where its part of the bar starts and how wide it is.
-    start: float
-    width: float
-    sources: list
-    left_out: list
+    # Ranges of item seqs for what comes from the history, names for everything else.
+    sources: tuple[str, ...]
+    left_out: tuple[dict, ...]
+
+    @property
+    def has_items(self) -> bool:
+        return self.name in _IN_ITEMS
+
+    @property
+    def note(self) -> str:
+        """Where it comes from, in a few letters for the legend."""
+        if not self.sources:
+            return ""
+        if self.has_items:
+            first, last = self.sources[0].split("-")[0], self.sources[-1].split("-")[-1]
+            return _("item %(n)s") % {"n": first} if first == last else _("items %(a)s–%(b)s") % {"a": first, "b": last}
+        return "" if self.name == "instructions" else str(len(self.sources))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """One model call's context. `window` is None when the model's size is not known."""
 
@@ -57,37 +63,34 @@ class Report:
     @classmethod
     def of_event(cls, data: dict, *, run_ref: str = "") -> "Report":
         """From a `context.assembled` event."""
-        layers = data.get("layers") or []
-        return cls(data.get("call", 1), data.get("tokens") or _sum(layers), data.get("window"), _layers(layers), run_ref)
+        layers = _layers(data.get("layers"))
+        return cls(data.get("call") or 1, data.get("tokens") or _sum(layers), data.get("window"), layers, run_ref)
 
     @classmethod
     def of_call(cls, call: ModelCall, *, run_ref: str = "", window: int | None = None) -> "Report":
         """From the ledger."""
-        return cls(call.number, _sum(call.context), window, _layers(call.context), run_ref)
+        layers = _layers(call.context)
+        return cls(call.number, _sum(layers), window, layers, run_ref)
 
     @property
-    def heading(self) -> str:
-        if self.window:
-            return _("%(tokens)s of %(window)s tokens") % {"tokens": f"{self.tokens:,}", "window": f"{self.window:,}"}
-        return _("%(tokens)s tokens") % {"tokens": f"{self.tokens:,}"}
+    def parts(self) -> list[dict]:
+        """For the component that draws stacked bars."""
+        return [{"label": layer.label, "value": layer.tokens, "css": layer.css, "note": layer.note} for layer in self.layers]
 
     @property
-    def left_out(self) -> list:
+    def left_out(self) -> list[tuple[Layer, dict]]:
         return [(layer, entry) for layer in self.layers for entry in layer.left_out]
 
 
-def _sum(layers: list[dict]) -> int:
-    return sum(layer.get("tokens", 0) for layer in layers)
+def _sum(layers: list[Layer]) -> int:
+    return sum(layer.tokens for layer in layers)
 
 
-def _layers(raw: list[dict]) -> list[Layer]:
-    total, start, result = _sum(raw) or 1, 0.0, []
-    for entry in raw:
-        name, tokens = entry.get("layer", ""), entry.get("tokens", 0)
-        width = 100 * tokens / total
-        label = LABELS.get(name, name.replace("_", " ").capitalize())
-        result.append(
-            Layer(name, str(label), COLOURS.get(name, 6), tokens, round(start, 2), round(width, 2), entry.get("sources") or [], entry.get("left_out") or [])
-        )
-        start += width
-    return result
+def _layers(raw: list[dict] | None) -> list[Layer]:
+    found = []
+    for entry in raw or []:
+        name = entry.get("layer", "")
+        label, css = LAYERS.get(name, (name.replace("_", " ").capitalize(), "l6"))
+        sources, left_out = entry.get("sources") or (), entry.get("left_out") or ()
+        found.append(Layer(name, str(label), css, entry.get("tokens") or 0, tuple(map(str, sources)), tuple(left_out)))
+    return found

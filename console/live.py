@@ -8,7 +8,6 @@ word for the header), `end` (nothing follows: ask for the stored turn).
 
 import json
 from collections.abc import AsyncIterator
-from uuid import UUID
 
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _

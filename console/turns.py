@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.utils.translation import gettext as _
 
+from console.templatetags.ui import duration
 from governance.ids import shown
 from sessions.models import Approval, Item, Run, Session
 
@@ -232,10 +233,10 @@ def _with_answers(found: list[Block], runs: dict, pending) -> list[Block]:
             result.append(Block("agent", block.turn, run.id, run.started_at or run.created_at, run=run, last_seq=block.last_seq))
     turn = found[-1].turn if found else 0
     for run in pending:
-        if run.id in asked or run.id in answered:
+        if run.id in asked or run.id in answered or run.is_finished:
             continue
         turn += 1
-        message = _text("message", {"text": run.request.get("message", "")}, None)
+        message = _text("message", {"text": run.request.get("message", ""), "attachments": run.request.get("attachments")}, None)
         result.append(Block("user", turn, run.id, run.created_at, [message], run=run))
         result.append(Block("agent", turn, run.id, run.created_at, run=run))
     return result
@@ -297,19 +298,3 @@ def pretty(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def duration(milliseconds: float | None) -> str:
-    """`312 ms`, `1.9 s`, `2 min 5 s`, `3 h 20 min`."""
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1000:
-        return _("%(n)d ms") % {"n": milliseconds}
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return _("%(n).1f s") % {"n": seconds}
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return _("%(m)d min %(s)d s") % {"m": minutes, "s": rest}
-    hours, minutes = divmod(minutes, 60)
-    return _("%(h)d h %(m)d min") % {"h": hours, "m": minutes}

@@ -7,6 +7,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from console import turns
+from console.templatetags.ui import duration
 
 register = template.Library()
 
@@ -96,29 +97,14 @@ def _styled(html):
 
 
 @register.filter
-def milliseconds(value) -> str:
-    """`312 ms`, `1.9 s`, `2 min 5 s`."""
-    return turns.duration(value)
-
-
-@register.filter
 def lasted(run) -> str:
-    """How long a run took from its start to its end."""
+    """How long a run took from its start to its end, waiting for people included."""
     if run is None or not run.started_at or not run.ended_at:
         return ""
-    return turns.duration((run.ended_at - run.started_at).total_seconds() * 1000)
+    return duration((run.ended_at - run.started_at).total_seconds() * 1000)
 
 
 @register.filter
 def pretty(value) -> str:
     """JSON for reading."""
     return turns.pretty(value)
-
-
-@register.filter
-def file_size(value) -> str:
-    """Bytes in KiB or MiB."""
-    size = int(value or 0)
-    if size < 1024:
-        return f"{size} B"
-    return f"{size / 1024:.1f} KiB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f} MiB"
