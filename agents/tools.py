@@ -135,7 +135,7 @@ def is_reserved(name: str) -> bool:
 def _tool_of(function, effect, name, schema, origin) -> Tool:
     if effect not in EFFECTS:
         raise ValueError(f"The effect of {name} is one of {', '.join(EFFECTS)}, not {effect!r}.")
-    if not re.match(TOOL_NAME, name) or len(name) > 64:
+    if not re.fullmatch(TOOL_NAME, name) or len(name) > 64:
         raise ValueError(f"{name!r} is no name for a tool: letters, digits, _ and -, at most 64.")
     if is_reserved(name):
         raise ValueError(f"The name {name} is kept for Lethe's own tools.")

@@ -34,22 +34,22 @@ def digest(document: dict) -> str:
     return hashlib.sha256(canonical(normalise(document)).encode()).hexdigest()
 
 
-def check_shape(document: Any) -> None:
+def check_shape(document: Any, *, depth: int = MAX_DEPTH, characters: int = MAX_CHARACTERS) -> None:
     """Raise DefinitionUnreadable unless `document` is a JSON object of sane depth and size. Never recurses."""
     if not isinstance(document, dict):
         raise DefinitionUnreadable("A definition is a JSON object, for example {\"name\": \"helper\", ...}.")
     size, waiting = 0, [(document, 1)]
     while waiting:
-        value, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            raise DefinitionUnreadable(f"The definition is nested more than {MAX_DEPTH} levels deep.")
+        value, level = waiting.pop()
+        if level > depth:
+            raise DefinitionUnreadable(f"The definition is nested more than {depth} levels deep.")
         size += _weight(value)
-        if size > MAX_CHARACTERS:
-            raise DefinitionUnreadable(f"The definition is larger than {MAX_CHARACTERS:,} characters.")
+        if size > characters:
+            raise DefinitionUnreadable(f"The definition is larger than {characters:,} characters.")
         if isinstance(value, dict):
-            waiting += [(entry, depth + 1) for entry in value.values()]
+            waiting += [(entry, level + 1) for entry in value.values()]
         elif isinstance(value, list):
-            waiting += [(entry, depth + 1) for entry in value]
+            waiting += [(entry, level + 1) for entry in value]
 
 
 def _weight(value: Any) -> int:

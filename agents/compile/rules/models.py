@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agents import queries
 from agents.compile.facts import Facts, models_of
@@ -13,21 +13,28 @@ from agents.compile.report import Findings, Fix
 from agents.definition import Definition, ModelRef
 from agents.models import Provider
 
-# Settings besides those of the definition itself: the value's type and the kinds of providers that know it.
+# Settings besides those of the definition itself, by what providers know: the engine hands them on as they are.
 _OPENAI = ("openai", "openai_compatible")
-_ALL = (*_OPENAI, "anthropic", "google", "demo")
+_REAL = (*_OPENAI, "anthropic", "google")
 SETTINGS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "parallel_tool_calls": (bool, (*_OPENAI, "anthropic", "demo")),
-    "seed": (int, (*_OPENAI, "google", "demo")),
-    "stop_sequences": (list[str], _ALL),
-    "presence_penalty": (float, (*_OPENAI, "google", "demo")),
-    "frequency_penalty": (float, (*_OPENAI, "google", "demo")),
+    "parallel_tool_calls": (bool, _REAL),
+    "stop_sequences": (list[str], _REAL),
+    "service_tier": (str, _REAL),
+    "extra_body": (dict[str, JsonValue], _REAL),
+    "seed": (int, (*_OPENAI, "google")),
+    "presence_penalty": (float, (*_OPENAI, "google")),
+    "frequency_penalty": (float, (*_OPENAI, "google")),
     "logit_bias": (dict[str, int], _OPENAI),
-    "top_k": (int, ("anthropic", "google")),
-    "service_tier": (str, (*_OPENAI, "anthropic", "google")),
+    "top_k": (int, ("openai_compatible", "anthropic", "google")),
     "openai_text_verbosity": (str, ("openai",)),
+    "openai_service_tier": (str, ("openai",)),
+    "openai_user": (str, ("openai",)),
+    "openai_prompt_cache_key": (str, ("openai",)),
+    "openai_prompt_cache_retention": (str, ("openai",)),
     "openai_reasoning_summary": (str, ("openai",)),
-    "openai_prompt_cache_key": (str, _OPENAI),
+    "anthropic_service_tier": (str, ("anthropic",)),
+    "anthropic_speed": (str, ("anthropic",)),
+    "google_safety_settings": (list[dict[str, JsonValue]], ("google",)),
 }
 NEEDS_KEY = ("openai", "anthropic", "google")
 # Dollars for a million output tokens from which an agent without limits is worth a word.
@@ -106,7 +113,7 @@ def _settings(definition: Definition, provider: Provider, findings: Findings) ->
                 "unknown_model_setting",
                 path,
                 f"{provider.get_kind_display()} has no setting named {name}.",
-                did_you_mean(name, known),
+                did_you_mean(name, known, none="It needs none."),
                 [Fix("Remove it", {path: None})] if "." not in name else [],
             )
             continue
@@ -123,6 +130,8 @@ _TYPE_NAMES = {
     str: "text",
     list[str]: "a list of texts",
     dict[str, int]: "an object of whole numbers",
+    dict[str, JsonValue]: "an object",
+    list[dict[str, JsonValue]]: "a list of objects",
 }
 
 
