@@ -14,7 +14,6 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
 from governance.ids import shown
@@ -47,6 +46,22 @@ class Known:
     def now(self) -> datetime:
         """The database's time, carried on by this process's monotonic clock for at most CACHE_SECONDS."""
         return self.clock + timedelta(seconds=time.monotonic() - self.read_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A locked counter with its quota's limit as it is stored now."""
+
+    id: int
+    quota: Quota
+    limit: Decimal
+    used: Decimal
+    reserved: Decimal
+
+    @property
+    def left(self) -> Decimal:
+        """What nobody has used or holds."""
+        return max(self.limit - self.used - self.reserved, Decimal(0))
 
 
 _cache: dict[UUID, Known] = {}
@@ -101,11 +116,6 @@ def period_of(period: str, zone: ZoneInfo, at: datetime) -> tuple[date, datetime
     return first, datetime(following.year, following.month, following.day, tzinfo=zone)
 
 
-def left(counter: QuotaCounter) -> Decimal:
-    """What nobody has used or holds."""
-    return max(counter.quota.limit - counter.used - counter.reserved, Decimal(0))
-
-
 def forget(tenant_id: UUID | None = None) -> None:
     """Drop what this process knows of a tenant's quotas, or of all of them."""
     if tenant_id is None:
@@ -117,24 +127,12 @@ def forget(tenant_id: UUID | None = None) -> None:
 # Counting
 
 
-def lock(quotas: list[Quota], refs: dict, zone: ZoneInfo, now: datetime) -> list[QuotaCounter]:
-    """The counters of the present periods, locked in the order of their quotas; made when they are not there yet."""
-    wanted = Q()
-    for quota in quotas:
-        wanted |= Q(quota_id=quota.id, ref=refs[quota.scope], period_start=period_of(quota.period, zone, now)[0])
-    present = (
-        QuotaCounter.objects.select_for_update(of=("self",)).select_related("quota").filter(wanted).order_by("quota_id")
-    )
-    counters = list(present)
-    if len(counters) < len(quotas):
-        counted = {counter.quota_id for counter in counters}
-        _make([quota for quota in quotas if quota.id not in counted], refs, zone, now)
-        counters = list(present.all())
-    return counters
+def lock(quotas: list[Quota], refs: dict[str, str | None], zone: ZoneInfo, now: datetime) -> list[Counted]:
+    """The counters of the present periods, made or locked one by one in the order of their quotas.
 
-
-def _make(quotas: list[Quota], refs: dict, zone: ZoneInfo, now: datetime) -> None:
-    """Insert counters. A quota that was deleted meanwhile gets none, and so limits nothing any more."""
+    One statement does both: a counter that was made while others are waited for would be held out of order. A quota
+    that was deleted meanwhile gets none, and so limits nothing any more.
+    """
     rows = [
         (
             quota.id,
@@ -142,53 +140,61 @@ def _make(quotas: list[Quota], refs: dict, zone: ZoneInfo, now: datetime) -> Non
             UUID(refs[quota.scope]) if quota.scope == Quota.Scope.SUBJECT else None,
             period_of(quota.period, zone, now)[0],
         )
-        for quota in sorted(quotas, key=lambda quota: quota.id)
+        for quota in quotas
     ]
+    by_id = {quota.id: quota for quota in quotas}
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO agent_sessions_quotacounter (tenant_id, subject_id, quota_id, ref, period_start, used, reserved)
-            SELECT quota.tenant_id, fresh.subject_id, quota.id, fresh.ref, fresh.period_start, 0, 0
-            FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::date[]) AS fresh (quota_id, ref, subject_id, period_start)
-            JOIN agent_sessions_quota quota ON quota.id = fresh.quota_id
-            ORDER BY quota.id
-            FOR KEY SHARE OF quota
-            ON CONFLICT (quota_id, ref, period_start) DO NOTHING
+            WITH locked AS (
+              INSERT INTO agent_sessions_quotacounter AS counter
+                (tenant_id, subject_id, quota_id, ref, period_start, used, reserved)
+              SELECT quota.tenant_id, fresh.subject_id, quota.id, fresh.ref, fresh.period_start, 0, 0
+              FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::date[]) AS fresh (quota_id, ref, subject_id, period_start)
+              JOIN agent_sessions_quota quota ON quota.id = fresh.quota_id
+              ORDER BY quota.id
+              FOR KEY SHARE OF quota
+              ON CONFLICT (quota_id, ref, period_start) DO UPDATE SET reserved = counter.reserved
+              RETURNING id, quota_id, used, reserved)
+            SELECT locked.id, locked.quota_id, quota."limit", locked.used, locked.reserved
+            FROM locked JOIN agent_sessions_quota quota ON quota.id = locked.quota_id
             """,
             [list(column) for column in zip(*rows, strict=True)],
         )
+        return [
+            Counted(id=counter_id, quota=by_id[quota_id], limit=limit, used=used, reserved=reserved)
+            for counter_id, quota_id, limit, used, reserved in cursor.fetchall()
+        ]
 
 
-def refuse_full(counters: list[QuotaCounter], zone: ZoneInfo, now: datetime) -> None:
+def refuse_full(counters: list[Counted], zone: ZoneInfo, now: datetime) -> None:
     """Raise QuotaExceeded if some counter has no room for one more run: of several, for the longest to wait for."""
     full = [
         (period_of(counter.quota.period, zone, now)[1], counter)
         for counter in counters
-        if left(counter) < (1 if counter.quota.measure == Quota.Measure.RUNS else SMALLEST)
+        if counter.left < (1 if counter.quota.measure == Quota.Measure.RUNS else SMALLEST)
     ]
     if not full:
         return
     ends_at, counter = max(full, key=lambda entry: entry[0])
     quota = counter.quota
     raise QuotaExceeded(
-        f"The limit of {_amount(quota)} a {quota.period} for {_FOR[quota.scope]} is used up."
+        f"The limit of {_amount(quota.measure, counter.limit)} a {quota.period} for {_FOR[quota.scope]} is used up."
         f" It starts anew on {ends_at:%Y-%m-%d at %H:%M} ({zone.key}).",
         quota={
             "id": shown("quo", quota.id),
             "scope": quota.scope,
             "measure": quota.measure,
             "period": quota.period,
-            "limit": f"{quota.limit.normalize():f}",
+            "limit": f"{counter.limit.normalize():f}",
             "resets_at": ends_at.isoformat(),
         },
         retry_after=max(1, math.ceil((ends_at - now).total_seconds())),
     )
 
 
-def _amount(quota: Quota) -> str:
-    if quota.measure == Quota.Measure.COST:
-        return f"{quota.limit:,.2f} US dollars"
-    return f"{quota.limit:,.0f} {quota.measure}"
+def _amount(measure: str, limit: Decimal) -> str:
+    return f"{limit:,.2f} US dollars" if measure == Quota.Measure.COST else f"{limit:,.0f} {measure}"
 
 
 def hold(*, tenant_id: UUID, subject_id: UUID | None, run_id: UUID, amounts: dict[int, Decimal]) -> None:

@@ -166,9 +166,9 @@ def reserve(
     with transaction.atomic():
         counters = metering.lock(quotas, refs, known.zone, now)
         metering.refuse_full(counters, known.zone, now)
-        amounts = {counter.id: min(holds[counter.quota.measure], metering.left(counter)) for counter in counters}
+        amounts = {counter.id: min(holds[counter.quota.measure], counter.left) for counter in counters}
         metering.hold(tenant_id=tenant_id, subject_id=subject_id, run_id=run_id, amounts=amounts)
-    left = {measure: [metering.left(counter) for counter in counters if counter.quota.measure == measure] for measure in holds}
+    left = {measure: [counter.left for counter in counters if counter.quota.measure == measure] for measure in holds}
     return Allowance(
         tokens=int(min(left[Quota.Measure.TOKENS])) if left[Quota.Measure.TOKENS] else None,
         cost=min(left[Quota.Measure.COST], default=None),
