@@ -29,12 +29,12 @@ from sessions.models import Approval, Item, ModelCall, Run, Session
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What is asked of an agent. Texts are cleaned by `start`; `attachments` carry base64 data."""
+    """What is asked of an agent. Texts are cleaned by `start`; `attachments` carry base64 data until they are checked."""
 
     message: str = ""
     session_key: str | None = None
     parameters: dict = field(default_factory=dict)
-    attachments: list[dict] = field(default_factory=list)
+    attachments: list[dict | blobs.Attachment] = field(default_factory=list)
     approvals: list[dict] = field(default_factory=list)
     culture: str | None = None
     metadata: dict = field(default_factory=dict)
@@ -104,7 +104,7 @@ def _checked(request: RunRequest) -> RunRequest:
         raise Invalid("Attachments need a session: send a session_id.", errors={"attachments": ["Only inside a session."]})
     return RunRequest(
         message=clean(request.message), session_key=request.session_key, parameters=clean_json(request.parameters),
-        attachments=request.attachments, culture=request.culture, metadata=clean_json(request.metadata),
+        attachments=blobs.checked(request.attachments), culture=request.culture, metadata=clean_json(request.metadata),
     )  # fmt: skip
 
 
@@ -143,18 +143,27 @@ def _stored(agent, version, document, request, by, subject, where, reservation) 
     session = None
     if request.session_key is not None:
         session = _open(agent, version, definition, request, subject, by)
-    with transaction.atomic():
-        run = Run(
-            tenant_id=by.tenant_id, subject_id=subject.id if subject else None, epoch=subject.epoch if subject else 0,
-            agent=agent, version=version, session=session, document=None if version else document,
-            started_by=by.label, actor_kind=by.kind, actor_ref=by.ref, metadata=request.metadata,
-            labels=session.labels if session else [],
-            request={"message": request.message, "parameters": request.parameters, "culture": request.culture, "attachments": []},
-        )  # fmt: skip
-        quotas.reserve(tenant_id=by.tenant_id, agent_id=agent.id, actor=by, subject_id=run.subject_id, run_id=run.id)
-        begun = _placed(run, session, definition, request, where)
-        if reservation is not None:
-            idempotency.bind(reservation, run=run)
+    run = Run(
+        tenant_id=by.tenant_id, subject_id=subject.id if subject else None, epoch=subject.epoch if subject else 0,
+        agent=agent, version=version, session=session, document=None if version else document,
+        started_by=by.label, actor_kind=by.kind, actor_ref=by.ref, metadata=request.metadata,
+        labels=session.labels if session else [],
+        request={"message": request.message, "parameters": request.parameters, "culture": request.culture, "attachments": []},
+    )  # fmt: skip
+    # Before the session's row is locked: a run that ends holds that row while it waits for the same counters.
+    quotas.reserve(
+        tenant_id=by.tenant_id, agent_id=agent.id, actor=by, subject_id=run.subject_id, run_id=run.id,
+        tokens=definition.limits.max_tokens_per_run if definition.limits else None,
+        cost=definition.limits.cost if definition.limits else None,
+    )  # fmt: skip
+    try:
+        with transaction.atomic():
+            begun = _placed(run, session, definition, request, where)
+            if reservation is not None:
+                idempotency.bind(reservation, run=run)
+    except BaseException:
+        quotas.release(run_id=run.id)
+        raise
     if begun:
         dispatch.submit(run.id)
     elif session is not None and where == "here":

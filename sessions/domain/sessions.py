@@ -263,6 +263,8 @@ def rehome(*, session: Session) -> int:
             total += Item.objects.filter(session_id=session.id, seq__gte=first, seq__lte=last).update(session_id=fork_of.id)
             moved.append((first, last, fork_of.id))
     for fork_of in forks:
+        if any(home == fork_of.id for _, _, home in moved):
+            blobs.follow(source_id=session.id, target=fork_of)
         fork_of.shared = [piece for part in fork_of.shared for piece in _redirected(part, session.id, moved)]
         fork_of.save(update_fields=["shared"])
     return total
