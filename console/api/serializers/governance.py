@@ -1,0 +1,236 @@
+from django.db.models import Count, Sum
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from console.api.operations import Paging
+from console.api.serializers.base import Id, Json, JsonObject, Name, Output, Strict, Text, Time
+from governance.models import RetentionPolicy as PolicyModel
+from governance.models import RetentionRun as RetentionRunModel
+from governance.models import Subject as SubjectModel
+from governance.models import SubjectRequest as RequestModel
+
+PROFILES = ["gdpr", "ccpa", "lgpd"]
+
+
+# Subjects
+class SubjectFilters(serializers.Serializer):
+    q = serializers.CharField(
+        max_length=200, trim_whitespace=False, help_text="An identifier of any kind, an id or a reference such as S-7Q4K-2M9D. Matched exactly."
+    )
+
+
+class Subject(Output):
+    """A person, without anything that names them outside."""
+
+    id = Id("sub")
+    display_ref = serializers.CharField()
+    state = serializers.ChoiceField(SubjectModel.State.choices)
+    created_at = Time()
+
+
+class PreviewBody(Strict):
+    kind = serializers.ChoiceField(RequestModel.Kind.choices, default="erase")
+    profile = serializers.ChoiceField(PROFILES, default="gdpr")
+    received_at = Time(required=False, allow_null=True, default=None, help_text="When the person asked; now, when it is left out.")
+
+
+class Sample(Output):
+    id = serializers.CharField()
+    title = serializers.CharField(allow_null=True, help_text="Null for API keys: titles are content.")
+    created_at = Time(allow_null=True)
+
+
+class PreviewedCategory(Output):
+    key = serializers.CharField()
+    title = serializers.CharField()
+    rows = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    buckets = JsonObject(help_text="Rows by what would happen to them; they add up to `rows`.")
+    grounds = Json(help_text="Why rows are kept.")
+    samples = Sample(many=True)
+
+
+class Preview(Output):
+    """Exactly what would go, and the token that confirms it."""
+
+    request_id = serializers.CharField()
+    request_ref = serializers.CharField()
+    kind = serializers.ChoiceField(RequestModel.Kind.choices)
+    state = serializers.ChoiceField(RequestModel.State.choices)
+    due_at = serializers.CharField(allow_null=True)
+    digest = serializers.CharField()
+    preview_token = serializers.CharField(allow_null=True)
+    token_expires_at = serializers.CharField(allow_null=True)
+    unattributed_in_tenant = serializers.IntegerField(help_text="Rows of the tenant that belong to nobody known.")
+    categories = PreviewedCategory(many=True)
+
+
+class EraseBody(Strict):
+    preview_token = Text(max_length=4000)
+    confirm = Text(max_length=200, help_text="The subject's reference, or the id exactly as in the path.")
+    reason = serializers.RegexField(r"^[a-z][a-z0-9_]{0,39}$", default="subject_request", help_text="A code, such as subject_request.")
+
+
+class CancelBody(Strict):
+    reason = serializers.RegexField(r"^[a-z][a-z0-9_]{0,39}$", default="withdrawn", help_text="A code, such as withdrawn.")
+
+
+class RequestFilters(Paging):
+    state = serializers.ChoiceField(RequestModel.State.choices, required=False)
+    kind = serializers.ChoiceField(RequestModel.Kind.choices, required=False)
+    profile = serializers.ChoiceField(PROFILES, required=False)
+    subject = serializers.CharField(required=False, max_length=200, help_text="A subject's id or reference.")
+    due_before = Time(required=False)
+    due_after = Time(required=False)
+
+
+class SubjectRequest(Output):
+    """One request about a subject, from its receipt to its proof."""
+
+    id = Id("req")
+    ref = serializers.CharField()
+    kind = serializers.ChoiceField(RequestModel.Kind.choices)
+    state = serializers.ChoiceField(RequestModel.State.choices)
+    subject_id = Id("sub")
+    reason = serializers.CharField()
+    profile = serializers.CharField()
+    received_at = Time()
+    due_at = Time(allow_null=True)
+    logically_erased_at = Time(allow_null=True)
+    ended_at = Time(allow_null=True)
+
+
+class SubjectRequestDetail(SubjectRequest):
+    clock = serializers.SerializerMethodField(help_text="The deadline, and how much of its time has passed: 0 to 1 and beyond.")
+    progress = serializers.SerializerMethodField(help_text="What the erasure has done.")
+    preview = serializers.SerializerMethodField(help_text="What was counted, once there is a preview.")
+    drift = Json(allow_null=True, help_text="What changed after the preview.")
+    failure = Json(allow_null=True)
+    archive_url = serializers.SerializerMethodField(help_text="Where the archive of an export is.")
+
+    def get_clock(self, request) -> dict:
+        span = request.due_at - request.received_at if request.due_at else None
+        used = (timezone.now() - request.received_at) / span if span else None
+        return {
+            "profile": request.profile,
+            "due_at": Time().to_representation(request.due_at) if request.due_at else None,
+            "used": round(used, 2) if used is not None else None,
+        }
+
+    def get_progress(self, request) -> dict:
+        done = request.steps.aggregate(steps=Count("id"), rows=Sum("rows"))
+        return {
+            "steps_done": done["steps"],
+            "steps_total": request.chunks.count(),
+            "rows_done": done["rows"] or 0,
+            "attempts": request.attempts,
+        }
+
+    @extend_schema_field(Preview(allow_null=True))
+    def get_preview(self, request):
+        return self.context["view"].preview(request) if request.preview else None
+
+    def get_archive_url(self, request) -> str | None:
+        has_archive = getattr(request, "export", None) is not None
+        return f"/api/subject-requests/req_{request.id.hex}/archive" if has_archive else None
+
+
+class Receipt(Output):
+    """Evidence of what was done."""
+
+    request_id = Id("req", source="id")
+    ref = serializers.CharField()
+    receipt = JsonObject()
+
+
+# Retention
+class PolicyBody(Strict):
+    category = Name(max_length=40)
+    agent = Name(required=False, default="", allow_blank=True, max_length=64, help_text="Narrows the policy to one agent.")
+    age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices, default="ended")
+    days = serializers.IntegerField(min_value=1, max_value=36_500)
+    action = serializers.ChoiceField(PolicyModel.Action.choices, default="delete")
+
+
+class PolicyChanges(Strict):
+    expected_version = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1, help_text="The version that was read. An If-Match header says the same.")
+    age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices, required=False)
+    days = serializers.IntegerField(required=False, min_value=1, max_value=36_500)
+    action = serializers.ChoiceField(PolicyModel.Action.choices, required=False)
+    enabled = serializers.BooleanField(required=False)
+
+
+class PolicyVersion(Strict):
+    expected_version = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1, help_text="The version that was read. An If-Match header says the same.")
+
+
+class PolicyVersionQuery(serializers.Serializer):
+    expected_version = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+
+
+class PolicyFilters(Paging):
+    category = serializers.CharField(required=False, max_length=40)
+    agent = serializers.CharField(required=False, max_length=64)
+    enabled = serializers.BooleanField(required=False, allow_null=True, default=None)
+
+
+class RetentionPolicy(Output):
+    """How long a category is kept, and what happens then."""
+
+    id = Id("pol")
+    category = serializers.CharField()
+    agent = serializers.CharField(help_text="Empty for the whole tenant.")
+    age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices)
+    days = serializers.IntegerField()
+    action = serializers.ChoiceField(PolicyModel.Action.choices)
+    enabled = serializers.BooleanField()
+    dry_run_until = Time(allow_null=True, help_text="Until then the policy counts and deletes nothing.")
+    version = serializers.IntegerField()
+    created_at = Time()
+    updated_at = Time()
+
+
+class RetentionRunFilters(Paging):
+    policy = serializers.CharField(required=False, max_length=40, help_text="A policy's id.")
+    state = serializers.ChoiceField(RetentionRunModel.State.choices, required=False)
+
+
+class RetentionRun(Output):
+    """One execution of a policy."""
+
+    id = Id("rtr")
+    policy_id = Id("pol")
+    category = serializers.CharField(source="policy.category")
+    policy_version = serializers.IntegerField()
+    scheduled_for = Time()
+    cutoff = Time(help_text="What is older went, or would go.")
+    dry_run = serializers.BooleanField()
+    state = serializers.ChoiceField(RetentionRunModel.State.choices)
+    counts = JsonObject()
+    failure = Json(allow_null=True)
+    started_by = serializers.CharField()
+    started_at = Time(allow_null=True)
+    ended_at = Time(allow_null=True)
+
+
+# Audit
+class AuditFilters(Paging):
+    actor = serializers.CharField(required=False, max_length=200, help_text="An actor's id or name.")
+    action = serializers.CharField(required=False, max_length=64, help_text="Such as agent.published.")
+    object = serializers.CharField(required=False, max_length=64, help_text="An object's type, id or name.")
+    after = Time(required=False)
+    before = Time(required=False)
+
+
+class AuditEvent(Output):
+    id = Id("aud")
+    at = Time()
+    actor_kind = serializers.CharField()
+    actor_ref = serializers.CharField()
+    actor_label = serializers.CharField()
+    action = serializers.CharField()
+    object_type = serializers.CharField()
+    object_ref = serializers.CharField()
+    object_label = serializers.CharField()
+    payload = JsonObject()
