@@ -137,7 +137,7 @@ def request_by(*, tenant_id: UUID, id: str | UUID) -> SubjectRequest:
 
 
 def policies_of(tenant_id: UUID) -> QuerySet[RetentionPolicy]:
-    return RetentionPolicy.objects.filter(tenant_id=tenant_id).order_by("category", "agent")
+    return RetentionPolicy.objects.filter(tenant_id=tenant_id, deleted_at=None).order_by("category", "agent")
 
 
 def policy_by(*, tenant_id: UUID, id: str | UUID) -> RetentionPolicy:

@@ -131,6 +131,10 @@ class Category:
     # (key of the parent category, own column that holds the parent's id): these rows go along with their parent.
     group_of: tuple[str, str] | None = None
     limit: NoLimit | EndsAfter | None = None
+    # Goes after everything else: what names the subject is needed until nothing of it is left.
+    is_last: bool = False
+    # The database refuses writes for a fenced subject: see governance/triggers.py.
+    is_guarded: bool = True
 
     def plan(self, *, scope: Scope) -> Iterator[Chunk]:
         """The rows of the scope, in order, cut into chunks. Reads one snapshot when the caller opened one."""

@@ -37,10 +37,11 @@ def check(*, subject: Subject) -> None:
         raise SubjectFenced
 
 
-def enter(*, subject_ids: Iterable[UUID]) -> None:
+def enter(*, subject_ids: Iterable[UUID], restricted: bool = False) -> None:
     """Take part as a writer for these subjects until the transaction ends: shared locks, in order, then the check.
 
-    For writes that the trigger does not see, and for work over several subjects. Call it inside a transaction.
+    For writes that the trigger does not see, and for work over several subjects. Call it inside a transaction. With
+    `restricted`, a restriction is no obstacle: what a person may ask for in spite of it.
     """
     ids = list(subject_ids)
     with connection.cursor() as cursor:
@@ -50,7 +51,8 @@ def enter(*, subject_ids: Iterable[UUID]) -> None:
             [ids],
         )
     # A statement of its own: it must see what committed while the locks were waited for.
-    if Fence.objects.filter(subject_id__in=ids, lifted_at=None).exists():
+    found = Fence.objects.filter(subject_id__in=ids, lifted_at=None)
+    if (found.exclude(mode=Fence.Mode.RESTRICT) if restricted else found).exists():
         raise SubjectFenced
 
 

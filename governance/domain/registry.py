@@ -80,7 +80,7 @@ def erase_order() -> list[Category]:
     sorter = TopologicalSorter(
         {key: [name for name in category.erase_after if name in _categories] for key, category in _categories.items()}
     )
-    return [_categories[key] for key in sorter.static_order()]
+    return sorted((_categories[key] for key in sorter.static_order()), key=lambda category: category.is_last)
 
 
 def fingerprint() -> str:

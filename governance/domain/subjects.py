@@ -11,7 +11,6 @@ from governance.errors import AmbiguousIdentifier, NotFound
 from governance.identifiers import normalise
 from governance.models import Subject, SubjectIdentifier
 
-
 _NAMED = """
 SELECT s.id, s.tenant_id, s.epoch, s.state, s.display_ref, s.created_at
 FROM governance_subject s JOIN governance_subjectidentifier i ON i.subject_id = s.id

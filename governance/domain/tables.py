@@ -118,12 +118,12 @@ class TableCategory(Category):
         rows = self.model._default_manager.filter(
             **{self.tenant_field: scope.tenant_id, self.subject_field: scope.subject_id}
         ).order_by(*(f"-{column}" for column in self.order))[:limit]
-        created = self.ages.get("created")
+        created = self.ages.get("created", "created_at")
         return [
             Sample(
                 id=":".join(str(getattr(row, column)) for column in self.order),
                 title=self._title(row)[:120] if self._title else self.title,
-                created_at=getattr(row, created) if created else None,
+                created_at=getattr(row, created, None),
             )
             for row in rows
         ]

@@ -93,6 +93,8 @@ class PlanChunk(models.Model):
     rows = models.PositiveIntegerField()
     bytes = models.BigIntegerField(default=0)
     sha256 = models.CharField(max_length=64)
+    # 16 bytes a row, in order: 8 of its key's hash, 8 of its version's. Tells added, changed and vanished rows apart.
+    fingerprints = models.BinaryField(default=b"")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["request", "category", "number"], name="plan_chunk_once")]

@@ -31,6 +31,8 @@ class RetentionPolicy(models.Model):
     version = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
+    # A removed policy stays for the sake of its runs' history; nothing shows or applies it.
+    deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["category", "agent"]
@@ -39,6 +41,9 @@ class RetentionPolicy(models.Model):
                 fields=["tenant", "category", "agent"], condition=models.Q(enabled=True), name="retention_one_enabled"
             ),
             models.CheckConstraint(condition=models.Q(days__gte=1), name="retention_at_least_a_day"),
+            models.CheckConstraint(
+                condition=models.Q(deleted_at=None) | models.Q(enabled=False), name="retention_deleted_is_off"
+            ),
         ]
 
     def __str__(self):
@@ -63,7 +68,7 @@ class RetentionRun(models.Model):
     cutoff = models.DateTimeField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     cursor = models.CharField(max_length=120, blank=True)
-    # rows deleted, bytes, and what was left by reason: {"deleted": 3, "bytes": 120, "skipped": {"active_run": 1}}
+    # rows deleted, bytes, and what was left by reason: {"deleted": 3, "rows": 40, "bytes": 120, "by_category": {...}, "skipped": {"active_run": 1}}
     counts = models.JSONField(default=dict)
     failure = models.JSONField(null=True, blank=True)
     lease_no = models.PositiveIntegerField(default=0)

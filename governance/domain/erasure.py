@@ -1,0 +1,221 @@
+"""Carrying out an erasure: fence, compare, erase in batches, verify, close.
+
+The request's row is the job and its state says what comes next, so a worker that dies leaves nothing to clean up: the
+next one claims the row and goes on after the last committed step. A step commits together with its deletes.
+"""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Exists, Max, OuterRef
+
+from governance.actors import Actor, system
+from governance.domain import audit, clock, fences, jobs, previews, receipts, registry
+from governance.errors import LetheError
+from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
+
+log = structlog.get_logger("lethe.governance")
+
+State = SubjectRequest.State
+WORKING = (State.FENCING, State.EXECUTING, State.VERIFYING, State.FAILED_RETRYABLE)
+# Rows that verification found are erased as well, but not for ever: then an unguarded writer is at work.
+RESIDUE_ROUNDS = 3
+
+
+class Residue(LetheError):
+    code, title = "residue", "Rows keep appearing"
+
+
+def work(*, request_id: UUID) -> SubjectRequest | None:
+    """Carry an erasure on, to its end or to what stops it. None when somebody else has it, or nothing is to be done.
+
+    Errors are not raised but kept on the request as `failed_retryable`, from where the sweeper tries again.
+    """
+    lease = jobs.claim(SubjectRequest, request_id, states=WORKING, resume="resume_state", failure=None)
+    if lease is None:
+        return None
+    try:
+        _carry_on(lease)
+    except jobs.LeaseLost:
+        log.info("lease_lost", request=str(request_id))
+    except registry.Drift as drift:
+        _fail(lease, "drift", f"{drift.rows} rows of {drift.category} were not in the plan: something writes past the fence.")
+    except LetheError as error:
+        _fail(lease, error.code, error.detail)
+    except Exception as error:
+        # The text of a foreign error may carry data; its kind is enough here and the log has the rest.
+        log.exception("erasure_failed", request=str(request_id))
+        _fail(lease, "error", f"The worker met an unexpected {type(error).__name__}. It is tried again.")
+    return SubjectRequest.objects.get(pk=request_id)
+
+
+def _carry_on(lease: jobs.Lease) -> None:
+    rounds = 0
+    while True:
+        request = SubjectRequest.objects.select_related("tenant", "subject").get(pk=lease.id)
+        scope = registry.Scope(request.tenant_id, request.subject_id)
+        if request.state == State.FENCING:
+            _fence(lease, request, scope)
+        elif request.state == State.EXECUTING:
+            _execute(lease, request, scope)
+        elif request.state == State.VERIFYING:
+            if _verify(lease, request, scope):
+                rounds += 1
+                if rounds > RESIDUE_ROUNDS:
+                    raise Residue("Rows of this subject keep appearing after they were erased: something writes past the fence.")
+        else:
+            return
+
+
+# -- fencing: stop the writers, then compare with what was shown
+
+
+def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -> None:
+    by = system(request.tenant_id)
+    patience = timedelta(seconds=settings.LETHE.get("quiesce_seconds", 20))
+    lease.renew(lasting=patience + jobs.LEASE)
+    deadline = clock.now() + patience
+    for category in registry.erase_order():
+        category.quiesce(scope=scope, deadline=deadline)
+    fences.open_fence(subject=request.subject, mode=Fence.Mode.ERASE, by=by, request=request)
+    lease.renew()
+    plan = previews.take_plan(scope, with_samples=False)
+    drift = [] if plan.digest == request.digest else _drift(request, plan)
+    with transaction.atomic():
+        if drift:
+            lease.release(
+                state=State.PREVIEWED, drift={"categories": drift}, token_digest="", progress_at=clock.ClockTime()
+            )
+            _record("request.drifted", request, by, categories=[entry["key"] for entry in drift])
+        else:
+            lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime())
+            _record("request.executing", request, by)
+
+
+def _drift(request: SubjectRequest, plan: previews.Plan) -> list[dict[str, Any]]:
+    """What was added or changed since the preview, by category. Rows that went are no drift: less is left to erase."""
+    drift = []
+    for planned in plan.categories:
+        key = planned.category.key
+        seen = _versions(PlanChunk.objects.filter(request=request, category=key).values_list("fingerprints", flat=True))
+        now = _versions(chunk.fingerprints for chunk in planned.chunks)
+        added = sum(row not in seen for row in now)
+        changed = sum(row in seen and seen[row] != version for row, version in now.items())
+        if added or changed:
+            drift.append({"key": key, "added": added, "changed": changed})
+    return drift
+
+
+def _versions(prints) -> dict[bytes, bytes]:
+    """Key hash to version hash, from chunks' fingerprints."""
+    data = b"".join(bytes(part) for part in prints)
+    return {data[at : at + 8]: data[at + 8 : at + 16] for at in range(0, len(data), 16)}
+
+
+# -- executing: chunk by chunk, each with its step
+
+
+def _execute(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -> None:
+    done = ErasureStep.objects.filter(
+        request_id=OuterRef("request_id"), category=OuterRef("category"), chunk_no=OuterRef("number")
+    )
+    for category in registry.erase_order():
+        pending = PlanChunk.objects.filter(request=request, category=category.key).exclude(Exists(done))
+        for chunk_id in pending.order_by("number").values_list("id", flat=True):
+            _erase_chunk(lease, category, scope, PlanChunk.objects.get(pk=chunk_id))
+    with transaction.atomic():
+        lease.renew(state=State.VERIFYING, progress_at=clock.ClockTime())
+        _record("request.verifying", request, system(request.tenant_id))
+
+
+def _erase_chunk(lease: jobs.Lease, category: registry.Category, scope: registry.Scope, planned: PlanChunk) -> None:
+    chunk = registry.Chunk(
+        planned.number, planned.low, planned.high, planned.rows, planned.bytes, planned.sha256, bytes(planned.fingerprints)
+    )
+    with transaction.atomic():
+        # First, so that a worker which lost the job meets this and nobody can claim it before the commit.
+        lease.renew(progress_at=clock.ClockTime(), attempts=0)
+        with fences.executor(request_id=lease.id, lease_no=lease.number):
+            erased = category.erase(scope=scope, chunk=chunk)
+            ErasureStep.objects.create(
+                request_id=lease.id,
+                tenant_id=scope.tenant_id,
+                category=category.key,
+                chunk_no=chunk.number,
+                rows=erased.rows,
+                bytes=erased.size,
+                already_absent=erased.already_absent,
+                lease_no=lease.number,
+            )
+            # A row that something still refers to shows here, inside the batch.
+            connection.check_constraints()
+
+
+# -- verifying: success is what a fresh look says
+
+
+def _verify(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -> bool:
+    """Look for what is left. Nothing: close the request. Something: plan it and go back. True when rows were found."""
+    left = [category for category in registry.erase_order() if category.verify(scope=scope)]
+    if not left:
+        _complete(lease, request)
+        return False
+    late = dict((request.preview or {}).get("late", {}))
+    with transaction.atomic():
+        for category in left:
+            chunks = list(category.plan(scope=scope))
+            last = PlanChunk.objects.filter(request=request, category=category.key).aggregate(last=Max("number"))["last"]
+            previews.add_chunks(request, category.key, chunks, start=0 if last is None else last + 1)
+            late[category.key] = late.get(category.key, 0) + sum(chunk.rows for chunk in chunks)
+        lease.renew(state=State.EXECUTING, preview={**(request.preview or {}), "late": late})
+        _record(
+            "request.executing", request, system(request.tenant_id), residue=[category.key for category in left]
+        )
+    return True
+
+
+@transaction.atomic
+def _complete(lease: jobs.Lease, request: SubjectRequest) -> None:
+    by = system(request.tenant_id)
+    lease.renew()
+    now = clock.now()
+    Fence.objects.filter(request_id=request.id, lifted_at=None).update(mode=Fence.Mode.SUPPRESS)
+    Subject.objects.filter(pk=request.subject_id).update(state=Subject.State.ERASED)
+    request.logically_erased_at = now
+    receipt = receipts.build(request=request)
+    lease.release(state=State.COMPLETED, receipt=receipt, logically_erased_at=now, ended_at=now, drift=None)
+    others = SubjectRequest.objects.filter(subject_id=request.subject_id).exclude(pk=request.pk)
+    others.exclude(state__in=SubjectRequest.FINAL).update(
+        state=State.CANCELLED, reason="subject_erased", ended_at=now, lease_until=None, drift=None
+    )
+    previews.wipe(SubjectRequest.objects.filter(subject_id=request.subject_id))
+    rows = sum(entry["erased"] + entry["anonymised"] for entry in receipt["categories"])
+    _record("request.completed", request, by, rows=rows)
+    audit.record(
+        "subject.erased", by=by, object_type="subject", object_ref=request.subject_id,
+        object_label=request.subject.display_ref, request=request.id,
+    )  # fmt: skip
+
+
+def _fail(lease: jobs.Lease, code: str, message: str) -> None:
+    """Keep where it stopped and why. `failed_retryable` returns to that state."""
+    request = SubjectRequest.objects.filter(pk=lease.id, lease_no=lease.number).first()
+    if request is None or request.state not in (State.FENCING, State.EXECUTING, State.VERIFYING):
+        return
+    try:
+        with transaction.atomic():
+            lease.fail(code=code, message=message, state=State.FAILED_RETRYABLE, resume_state=request.state)
+            _record("request.failed", request, system(request.tenant_id), code=code, state=request.state)
+    except jobs.LeaseLost:
+        log.info("lease_lost", request=str(lease.id))
+
+
+def _record(action: str, request: SubjectRequest, by: Actor, **payload: Any) -> None:
+    audit.record(
+        action, by=by, object_type="subject_request", object_ref=request.id, object_label=request.ref,
+        subject=request.subject_id, **payload,
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""Row groups: the rows that go together, as a session with its items, runs and their events.
+
+Retention and ordinary deletes use this; both take whole groups, leaf first, set-based.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from governance.domain import registry
+from governance.domain.tables import TableCategory
+
+
+def members_of(root: str) -> list[TableCategory]:
+    """The categories that go along with rows of `root`, directly or through another, in the order of erasure."""
+    return [category for category in registry.erase_order() if category.key != root and root in _ancestors(category)]
+
+
+def delete(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tuple[int, int]]:
+    """Delete rows of a category by primary key, with all that goes along. Rows and bytes by category.
+
+    In the caller's transaction, which holds the rows' locks if somebody else could write below them. The guard
+    refuses rows of fenced subjects: see `fences.told`.
+    """
+    return _apply(category, tenant_id, ids, anonymise=False)
+
+
+def anonymise(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tuple[int, int]]:
+    """Clear what names a person, and keep the totals. Members of the group that cannot be anonymised are deleted."""
+    return _apply(category, tenant_id, ids, anonymise=True)
+
+
+def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:
+    root = registry.get(key)
+    done = {}
+    for category in [*members_of(key), root]:
+        where, values = _belonging(category, root, ids)
+        act = category.anonymise_where if anonymise and category.anonymise is not None else category.delete_where
+        if anonymise and category is root and category.anonymise is None:
+            raise ValueError(f"{key} cannot be anonymised.")
+        done[category.key] = act(f"t.{_quote(category.tenant_field)} = %s AND {where}", [tenant_id, *values])
+    return done
+
+
+def _ancestors(category: registry.Category) -> list[str]:
+    found = []
+    while category.group_of and category.group_of[0] not in found:
+        found.append(category.group_of[0])
+        if category.group_of[0] not in registry.categories():
+            break
+        category = registry.get(category.group_of[0])
+    return found
+
+
+def _belonging(category: TableCategory, root: TableCategory, ids: list[UUID]) -> tuple[str, list[Any]]:
+    """A condition over alias `t`: the rows of `category` that hang from the root rows `ids`."""
+    if category is root:
+        return f"t.{_primary(root)} = ANY(%s)", [ids]
+    parent_key, column = category.group_of
+    parent = registry.get(parent_key)
+    if parent is root:
+        return f"t.{_quote(column)} = ANY(%s)", [ids]
+    where, values = _belonging(parent, root, ids)
+    inner = f"SELECT t.{_primary(parent)} FROM {parent.table} t WHERE {where}"
+    return f"t.{_quote(column)} IN ({inner})", values
+
+
+def _primary(category: TableCategory) -> str:
+    return _quote(category.model._meta.pk.column)
+
+
+def _quote(name: str) -> str:
+    return connection.ops.quote_name(name)

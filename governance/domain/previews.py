@@ -1,0 +1,301 @@
+"""What is held on a subject, row for row, and what an erasure would do with it.
+
+An erasure is bound to its preview: the preview's digest covers every chunk of every category, and the token carries
+it. `take_plan` is what both the preview and the erasure under its fence see.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core import signing
+from django.db import connection, transaction
+
+from governance.actors import Actor
+from governance.domain import audit, clock, deadlines, protection, registry
+from governance.domain.snapshots import snapshot
+from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
+from governance.ids import shown
+from governance.models import PlanChunk, Subject, SubjectRequest
+
+TOKEN_LIFE = timedelta(minutes=30)
+SAMPLES = 20
+_SALT = "lethe.preview"
+State = SubjectRequest.State
+OPEN = (State.RECEIVED, State.IDENTITY_PENDING, State.PREVIEWED)
+
+
+class SubjectErased(Conflict):
+    code, title = "subject_erased", "This subject was erased"
+    detail = "This subject was erased; nothing is held under this id. A person who returned has a new one."
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One category of a plan: its chunks, what they add up to, and some rows to look at."""
+
+    category: registry.Category
+    chunks: list[registry.Chunk]
+    counts: registry.Counts
+    samples: list[registry.Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    epoch: int
+    categories: list[Planned]
+    unattributed: int
+
+    @property
+    def digest(self) -> str:
+        lines = (
+            f"{planned.category.key}|{chunk.number}|{chunk.low}|{chunk.high}|{chunk.rows}|{chunk.sha256}"
+            for planned in self.categories
+            for chunk in planned.chunks
+        )
+        return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def preview(
+    *, subject: Subject, kind: str = "erase", by: Actor, profile: str = "gdpr", received_at: datetime | None = None
+) -> tuple[SubjectRequest, str]:
+    """Count what is held on the subject at one moment, and open the request that an erasure or export continues.
+
+    Returns the request, previewed, and a token that is good for one erasure by the same actor within 30 minutes. An
+    open request of the subject and kind is used again: its clock runs on, and its earlier token ends.
+    """
+    by.require("subject.preview")
+    if subject.tenant_id != by.tenant_id:
+        raise NotFound
+    _check(kind, profile, received_at)
+    request = _open(subject, kind, by, profile, received_at)
+    plan = take_plan(registry.Scope(subject.tenant_id, subject.id))
+    return _store(request, plan, by)
+
+
+def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
+    """Everything in scope at one moment, in the order of erasure. Its own transaction, which reads only."""
+    with snapshot():
+        epoch = Subject.objects.values_list("epoch", flat=True).get(pk=scope.subject_id)
+        planned = []
+        for category in registry.erase_order():
+            chunks = list(category.plan(scope=scope))
+            samples = category.sample(scope=scope, limit=SAMPLES) if chunks and with_samples else []
+            planned.append(Planned(category, chunks, category.count(plan=chunks), samples))
+        unattributed = sum(
+            category.unattributed(tenant_id=scope.tenant_id) for category in registry.categories().values() if with_samples
+        )
+    return Plan(epoch, planned, unattributed)
+
+
+def describe(*, request: SubjectRequest, token: str | None = None) -> dict[str, Any]:
+    """The preview as a JSON document: what the API answers and the page draws. Samples' titles are decrypted here.
+
+    Whoever calls this for a person with samples shows personal content; the preview itself was audited.
+    """
+    stored = request.preview or {"categories": [], "unattributed_in_tenant": 0}
+    samples = _read_samples(request)
+    return {
+        "request_id": shown("req", request.id),
+        "request_ref": request.ref,
+        "kind": request.kind,
+        "state": request.state,
+        "due_at": _text(request.due_at),
+        "digest": request.digest,
+        "preview_token": token,
+        "token_expires_at": _text(request.token_expires_at),
+        "unattributed_in_tenant": stored["unattributed_in_tenant"],
+        "categories": [{**entry, "samples": samples.get(entry["key"], [])} for entry in stored["categories"]],
+    }
+
+
+def read_token(token: str) -> dict[str, Any]:
+    """What a preview's token says. Raises Invalid for one that we did not make."""
+    try:
+        return signing.loads(token, salt=_SALT)
+    except signing.BadSignature:
+        raise Invalid("This is not a preview token. Preview again and use the token of that answer.") from None
+
+
+def token_digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def policy_version(tenant) -> int:
+    """Rises when the tenant's rules for erasures change, so that a preview made under the old ones is refused."""
+    return tenant.settings.get("policy_version", 1)
+
+
+def wipe(requests: Iterable[SubjectRequest] | Any) -> None:
+    """Remove what previews keep beside their counts: chunks, samples, tokens."""
+    for request in requests:
+        PlanChunk.objects.filter(request=request).delete()
+        kept = {name: value for name, value in (request.preview or {}).items() if name != "samples"}
+        SubjectRequest.objects.filter(pk=request.pk).update(preview=kept or None, token_digest="", token_expires_at=None)
+
+
+def _check(kind: str, profile: str, received_at: datetime | None) -> None:
+    errors = {}
+    if kind not in SubjectRequest.Kind.values:
+        errors["kind"] = [f"Choose one of {', '.join(SubjectRequest.Kind.values)}."]
+    if profile not in deadlines.PROFILES:
+        errors["profile"] = [f"Choose one of {', '.join(deadlines.PROFILES)}."]
+    if received_at is not None and received_at.tzinfo is None:
+        errors["received_at"] = ["Give the time with its zone."]
+    elif received_at is not None and received_at > clock.now() + timedelta(minutes=5):
+        errors["received_at"] = ["This time is still to come."]
+    if errors:
+        raise Invalid("The preview cannot be made like this.", errors=errors)
+
+
+@transaction.atomic
+def _open(subject: Subject, kind: str, by: Actor, profile: str, received_at: datetime | None) -> SubjectRequest:
+    # The subject's row is the lock: two previews at once share one request.
+    subject = Subject.objects.select_for_update(no_key=True).select_related("tenant").get(pk=subject.pk)
+    if subject.state == Subject.State.ERASED:
+        raise SubjectErased
+    unfinished = SubjectRequest.objects.filter(subject=subject, kind=kind).exclude(state__in=SubjectRequest.FINAL)
+    current = unfinished.order_by("-id").first()
+    if current is not None and current.state not in OPEN:
+        raise SubjectFenced(f"{current.ref} is being carried out for this subject.", request_ref=current.ref)
+    return current or open_request(subject, kind, by, profile, received_at)
+
+
+def open_request(
+    subject: Subject, kind: str, by: Actor, profile: str = "gdpr", received_at: datetime | None = None
+) -> SubjectRequest:
+    """A new request with its clock, counted per tenant and year. Inside the caller's transaction."""
+    received = received_at or clock.now()
+    return SubjectRequest.objects.create(
+        tenant=subject.tenant,
+        subject=subject,
+        ref=_next_ref(subject.tenant_id, received.year),
+        kind=kind,
+        profile=profile,
+        received_at=received,
+        due_at=deadlines.due_at(profile=profile, received_at=received, zone=subject.tenant.timezone),
+        requester=by.ref,
+        requester_label=by.label,
+    )
+
+
+def _next_ref(tenant_id, year: int) -> str:
+    """SR-2026-000123. The lock makes counting and taking the number one step."""
+    prefix = f"SR-{year}-"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{tenant_id}|{prefix}"])
+    last = SubjectRequest.objects.filter(tenant_id=tenant_id, ref__startswith=prefix).order_by("-ref").first()
+    return f"{prefix}{int(last.ref.removeprefix(prefix)) + 1 if last else 1:06}"
+
+
+@transaction.atomic
+def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectRequest, str]:
+    request = SubjectRequest.objects.select_for_update().select_related("tenant", "subject").get(pk=request.pk)
+    if request.state not in OPEN:
+        raise Conflict(f"{request.ref} went on meanwhile. Look at it before you preview again.")
+    store_chunks(request, plan)
+    now = clock.now()
+    request.state, request.drift, request.failure = State.PREVIEWED, None, None
+    request.epoch, request.digest, request.registry_hash = plan.epoch, plan.digest, registry.fingerprint()
+    request.preview = _summary(request, plan)
+    request.previewed_at, request.token_expires_at = now, now + TOKEN_LIFE
+    request.requester, request.requester_label = by.ref, by.label
+    token = _sign(request, by)
+    request.token_digest = token_digest(token)
+    request.save()
+    rows = sum(planned.counts.rows for planned in plan.categories)
+    audit.record(
+        "request.previewed", by=by, object_type="subject_request", object_ref=request.id, object_label=request.ref,
+        subject=request.subject_id, kind=request.kind, rows=rows, digest=request.digest,
+    )  # fmt: skip
+    return request, token
+
+
+def store_chunks(request: SubjectRequest, plan: Plan) -> None:
+    """Replace the request's plan."""
+    PlanChunk.objects.filter(request=request).delete()
+    for planned in plan.categories:
+        add_chunks(request, planned.category.key, planned.chunks)
+
+
+def add_chunks(request: SubjectRequest, category: str, chunks: list[registry.Chunk], *, start: int = 0) -> None:
+    PlanChunk.objects.bulk_create(
+        (
+            PlanChunk(
+                request=request,
+                tenant_id=request.tenant_id,
+                subject_id=request.subject_id,
+                category=category,
+                number=start + chunk.number,
+                low=chunk.low,
+                high=chunk.high,
+                rows=chunk.rows,
+                bytes=chunk.size,
+                sha256=chunk.sha256,
+                fingerprints=chunk.fingerprints,
+            )
+            for chunk in chunks
+        ),
+        batch_size=200,
+    )
+
+
+def _summary(request: SubjectRequest, plan: Plan) -> dict[str, Any]:
+    """What the request keeps: counts in the clear, samples encrypted and only until the request ends."""
+    samples = {
+        planned.category.key: [
+            {"id": sample.id, "title": sample.title, "created_at": _text(sample.created_at)} for sample in planned.samples
+        ]
+        for planned in plan.categories
+    }
+    sealed = protection.encrypt(
+        json.dumps(samples).encode(), tenant_id=request.tenant_id, context=f"samples|{request.id}"
+    )
+    return {
+        "unattributed_in_tenant": plan.unattributed,
+        "samples": base64.b64encode(sealed).decode(),
+        "categories": [
+            {
+                "key": planned.category.key,
+                "title": planned.category.title,
+                "rows": planned.counts.rows,
+                "bytes": planned.counts.size,
+                "grounds": [],
+                "buckets": planned.counts.buckets,
+            }
+            for planned in plan.categories
+        ],
+    }
+
+
+def _read_samples(request: SubjectRequest) -> dict[str, list[dict[str, Any]]]:
+    sealed = (request.preview or {}).get("samples")
+    if not sealed:
+        return {}
+    return json.loads(
+        protection.decrypt(base64.b64decode(sealed), tenant_id=request.tenant_id, context=f"samples|{request.id}")
+    )
+
+
+def _sign(request: SubjectRequest, by: Actor) -> str:
+    claims = {
+        "request": request.id.hex,
+        "tenant": request.tenant_id.hex,
+        "subject": request.subject_id.hex,
+        "epoch": request.epoch,
+        "digest": request.digest,
+        "registry": request.registry_hash,
+        "policy": policy_version(request.tenant),
+        "requester": f"{by.kind}:{by.ref}",
+        "expires": request.token_expires_at.timestamp(),
+    }
+    return signing.dumps(claims, key=settings.SECRET_KEY, salt=_SALT, compress=True)
+
+
+def _text(time: datetime | None) -> str | None:
+    return time.isoformat().replace("+00:00", "Z") if time else None

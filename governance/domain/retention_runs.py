@@ -1,0 +1,190 @@
+"""Carrying out a retention run: batches of row groups, oldest first, each committed by itself."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.db import connection, transaction
+from django.db.models.functions import Coalesce
+
+from governance.actors import system
+from governance.domain import audit, clock, fences, groups, jobs, registry, selection
+from governance.domain.tables import TableCategory
+from governance.errors import SubjectFenced
+from governance.models import RetentionPolicy, RetentionRun
+
+log = structlog.get_logger("lethe.governance")
+
+State = RetentionRun.State
+# A batch holds its locks for 0.2 to 0.5 s; its size follows from that.
+FIRST_BATCH, LARGEST_BATCH = 50, 2000
+QUICK, SLOW = 0.2, 0.5
+# Then the worker takes other jobs; the sweeper comes back to this one.
+BUDGET_SECONDS = 300
+ATTEMPTS = 5
+
+
+class Stopped(Exception):
+    """The run cannot go on and is not tried again."""
+
+    def __init__(self, code: str, message: str):
+        self.failure = {"code": code, "message": message}
+        super().__init__(message)
+
+
+@dataclass
+class Tally:
+    """What a run came to so far. `deleted` counts rows of the policy's category, `rows` all that went along."""
+
+    deleted: int = 0
+    rows: int = 0
+    bytes: int = 0
+    by_category: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def add(self, roots: int, done: dict[str, tuple[int, int]], locked: int) -> None:
+        self.deleted += roots
+        for key, (rows, size) in done.items():
+            self.rows, self.bytes = self.rows + rows, self.bytes + size
+            self.by_category[key] = self.by_category.get(key, 0) + rows
+        if locked:
+            self.skipped["locked"] = self.skipped.get("locked", 0) + locked
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "deleted": self.deleted,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "by_category": self.by_category,
+            "skipped": self.skipped,
+        }
+
+
+def work(*, run_id: UUID) -> RetentionRun | None:
+    """Carry a run on to its end, to the end of its time budget, or to what stops it. None when somebody else has it."""
+    lease = jobs.claim(
+        RetentionRun, run_id, states=(State.QUEUED, State.RUNNING), state=State.RUNNING,
+        started_at=Coalesce("started_at", clock.ClockTime()),
+    )  # fmt: skip
+    if lease is None:
+        return None
+    try:
+        _carry_on(lease)
+    except jobs.LeaseLost:
+        log.info("lease_lost", run=str(run_id))
+    except Stopped as error:
+        _end(lease, State.FAILED, failure=error.failure)
+    except Exception as error:
+        log.exception("retention_failed", run=str(run_id))
+        _fail(lease, f"The worker met an unexpected {type(error).__name__}.")
+    return RetentionRun.objects.get(pk=run_id)
+
+
+def _carry_on(lease: jobs.Lease) -> None:
+    run = RetentionRun.objects.get(pk=lease.id)
+    category, policy = registry.get(_policy(run).category), _policy(run)
+    if run.dry_run:
+        return _count(lease, run, policy, category)
+    if policy.action == RetentionPolicy.Action.ARCHIVE_THEN_DELETE:
+        raise Stopped("no_archive", "No archive is connected that could confirm it has the rows, so nothing was deleted.")
+    started, size = time.monotonic(), FIRST_BATCH
+    while True:
+        began = time.monotonic()
+        if not _batch(lease, category, size):
+            break
+        took = time.monotonic() - began
+        size = min(size * 2, LARGEST_BATCH) if took < QUICK else max(size // 2, 1) if took > SLOW else size
+        if time.monotonic() - started > BUDGET_SECONDS:
+            return lease.release()
+    skipped = selection.excluded(policy, category, run.cutoff)
+    run.refresh_from_db(fields=["counts"])
+    counts = {**run.counts, "skipped": {**run.counts.get("skipped", {}), **_positive(skipped)}}
+    return _end(lease, State.COMPLETED, counts={**Tally().as_json(), **counts})
+
+
+def _batch(lease: jobs.Lease, category: TableCategory, size: int) -> bool:
+    """Take the next page of row groups. False when there is none. A page that meets a new fence is looked at again."""
+    for attempt in range(3):
+        try:
+            with transaction.atomic(), fences.told():
+                lease.renew()
+                return _take(RetentionRun.objects.get(pk=lease.id), category, size)
+        except SubjectFenced:
+            if attempt == 2:
+                raise
+    return True
+
+
+def _take(run: RetentionRun, category: TableCategory, size: int) -> bool:
+    policy = _policy(run)
+    age = category.ages[policy.age_basis]
+    rows = selection.eligible(policy, category, run.cutoff)
+    page = list(
+        rows.filter(selection.after_cursor(category, age, _cursor(run))).order_by(age, "pk").values_list(age, "pk")[:size]
+    )
+    if not page:
+        return False
+    ids = [key for _, key in page]
+    # What holds for a row is looked at again under its lock; a row that somebody else has is left for the next run.
+    free = list(rows.filter(pk__in=ids).select_for_update(skip_locked=True, of=("self",)).values_list("pk", flat=True))
+    act = groups.anonymise if policy.action == RetentionPolicy.Action.ANONYMISE else groups.delete
+    done = act(category=category.key, tenant_id=run.tenant_id, ids=free)
+    connection.check_constraints()
+    tally = Tally(**{**Tally().as_json(), **run.counts})
+    tally.add(len(free), done, len(ids) - len(free))
+    last_age, last_key = page[-1]
+    RetentionRun.objects.filter(pk=run.pk).update(
+        counts=tally.as_json(), cursor=f"{last_age.isoformat()}|{last_key}"
+    )
+    return True
+
+
+def _count(lease: jobs.Lease, run: RetentionRun, policy: RetentionPolicy, category: TableCategory) -> None:
+    """A dry run: the same rows, only counted."""
+    rows, size = selection.measure(category, selection.eligible(policy, category, run.cutoff))
+    skipped = _positive(selection.excluded(policy, category, run.cutoff))
+    _end(lease, State.COMPLETED, counts={"would_delete": rows, "bytes": size, "deleted": 0, "skipped": skipped})
+
+
+@transaction.atomic
+def _end(lease: jobs.Lease, state: str, **changes: Any) -> None:
+    lease.release(state=state, ended_at=clock.ClockTime(), **changes)
+    run = RetentionRun.objects.get(pk=lease.id)
+    action = "retention_run.completed" if state == State.COMPLETED else "retention_run.failed"
+    audit.record(
+        action, by=system(run.tenant_id), object_type="retention_run", object_ref=run.id, policy=run.policy_id,
+        dry_run=run.dry_run, rows=run.counts.get("rows", 0), code=(run.failure or {}).get("code", ""),
+    )  # fmt: skip
+
+
+def _fail(lease: jobs.Lease, message: str) -> None:
+    """Try again later, but not for ever: a run that cannot end is visible as failed."""
+    run = RetentionRun.objects.get(pk=lease.id)
+    try:
+        if run.attempts >= ATTEMPTS:
+            _end(lease, State.FAILED, failure={"code": "error", "message": message})
+        else:
+            lease.fail(code="error", message=f"{message} It is tried again.", state=State.RUNNING)
+    except jobs.LeaseLost:
+        log.info("lease_lost", run=str(lease.id))
+
+
+def _policy(run: RetentionRun) -> RetentionPolicy:
+    policy = RetentionPolicy.objects.get(pk=run.policy_id)
+    if policy.version != run.policy_version or not policy.enabled:
+        raise Stopped("policy_changed", "The policy was changed while it ran. Its next run applies the new one.")
+    return policy
+
+
+def _cursor(run: RetentionRun) -> tuple[datetime, str] | None:
+    if not run.cursor:
+        return None
+    at, _, key = run.cursor.partition("|")
+    return datetime.fromisoformat(at), key
+
+
+def _positive(counts: dict[str, int]) -> dict[str, int]:
+    return {reason: rows for reason, rows in counts.items() if rows}

@@ -1,0 +1,90 @@
+"""Which rows a retention policy takes: one set of conditions for its preview and its run."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from governance.domain.clock import ClockTime
+from governance.domain.tables import TableCategory
+from governance.models import Fence, RetentionPolicy
+
+
+def in_scope(policy: RetentionPolicy, category: TableCategory) -> QuerySet:
+    """The tenant's rows that this policy is about: of its agent, or of every agent without a policy of its own."""
+    rows = category.model._default_manager.filter(**{category.tenant_field: policy.tenant_id})
+    if policy.agent:
+        return rows.filter(**{category.agent_field: policy.agent})
+    if category.agent_field:
+        narrower = RetentionPolicy.objects.filter(
+            tenant_id=policy.tenant_id, category=policy.category, enabled=True
+        ).exclude(agent="")
+        rows = rows.exclude(**{f"{category.agent_field}__in": list(narrower.values_list("agent", flat=True))})
+    return rows
+
+
+def past(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
+    """Rows in scope whose time has come, whatever else stands in the way."""
+    rows = in_scope(policy, category).filter(**{f"{category.ages[policy.age_basis]}__lt": cutoff})
+    return rows.filter(_left_to_anonymise(category)) if policy.action == RetentionPolicy.Action.ANONYMISE else rows
+
+
+def eligible(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
+    """Rows that a run takes."""
+    return past(policy, category, cutoff).filter(*conditions(category).values())
+
+
+def conditions(category: TableCategory) -> dict[str, Q]:
+    """What must hold for each row, by the reason that is reported when it does not."""
+    fence = Fence.objects.filter(subject_id=OuterRef(category.subject_field), lifted_at=None)
+    return {**category.eligible, "fenced": Q(~Exists(fence))}
+
+
+def excluded(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> dict[str, int]:
+    """Rows past the cut-off that stay, by the first reason that keeps them; and rows without a usable time."""
+    age = category.ages[policy.age_basis]
+    counts = {"held": 0, "min_keep": 0}
+    rows = past(policy, category, cutoff)
+    for reason, condition in conditions(category).items():
+        all_of_them = rows.count()
+        rows = rows.filter(condition)
+        counts[reason] = all_of_them - rows.count()
+    untimed = Q(**{f"{age}__isnull": True}) | Q(**{f"{age}__gt": ClockTime()})
+    counts["null_time"] = in_scope(policy, category).filter(untimed).count()
+    return counts
+
+
+def after_cursor(category: TableCategory, age: str, cursor: tuple[Any, ...] | None) -> Q:
+    """Keyset: rows behind the cursor in the order (age, primary key)."""
+    if cursor is None:
+        return Q()
+    at, key = cursor
+    return Q(**{f"{age}__gt": at}) | Q(**{age: at, "pk__gt": key})
+
+
+def measure(category: TableCategory, rows: QuerySet) -> tuple[int, int]:
+    """How many rows, and their bytes."""
+    sql, values = rows.order_by().values("pk").query.sql_with_params()
+    primary = connection.ops.quote_name(category.model._meta.pk.column)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT count(*), coalesce(sum({category.size_expression}), 0)::bigint FROM {category.table} t"
+            f" WHERE t.{primary} IN ({sql})",
+            values,
+        )
+        return cursor.fetchone()
+
+
+def _left_to_anonymise(category: TableCategory) -> Q:
+    """Rows that anonymising would change: otherwise a run would find the same rows again every day."""
+    fields = {field.column: field for field in category.model._meta.concrete_fields}
+    left = Q()
+    for column, value in {category.subject_field: None, **category.anonymise}.items():
+        field = fields[column]
+        if value is None:
+            left |= Q(**{f"{field.attname}__isnull": False})
+        else:
+            left |= ~Q(**{field.attname: value})
+    return left
+

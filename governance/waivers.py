@@ -1,0 +1,91 @@
+"""Stores that hold nothing about a subject, and who says so until when.
+
+A table is either in a category or here; anything else stops the start-up (see governance/checks.py). An upper floor
+waives its own tables from its `categories.py`.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    table: str
+    reason: str
+    owner: str
+    review_by: date
+
+
+_waivers: dict[str, Waiver] = {}
+
+
+def waive(*tables: str, reason: str, owner: str, review_by: date) -> None:
+    """Say that these tables hold no personal data of subjects, why, and until when that is to be looked at again."""
+    for table in tables:
+        _waivers[table] = Waiver(table, reason, owner, review_by)
+
+
+def waivers() -> dict[str, Waiver]:
+    """By table name."""
+    return dict(_waivers)
+
+
+_REVIEW = date(2028, 12, 31)
+
+waive(
+    "django_migrations",
+    "django_content_type",
+    "auth_permission",
+    "auth_group",
+    "auth_group_permissions",
+    reason="Django's own bookkeeping: names of tables and permissions.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "django_session",
+    reason="Sign-ins to the console, by members of staff: an opaque key and the member's id, gone when they expire.",
+    owner="console",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_tenant",
+    reason="The organisation that operates Lethe here: its name and settings.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_member",
+    "governance_membership",
+    reason="Members of staff and their roles. They are managed and removed on the members page; agents keep nothing on them.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_subject",
+    "governance_fence",
+    reason="A random id and its state. They stay after an erasure, because they are what refuses the id from then on.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_subjectrequest",
+    "governance_planchunk",
+    "governance_erasurestep",
+    reason="The evidence of a request: ids, counts, hashes and dates. Bounds and samples are wiped when it ends.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_auditevent",
+    reason="Ids, counts and codes, by an allow-list; the trail outlives what it tells of.",
+    owner="governance",
+    review_by=_REVIEW,
+)
+waive(
+    "governance_retentionpolicy",
+    "governance_retentionrun",
+    reason="Rules and their results: names of categories, days and counts.",
+    owner="governance",
+    review_by=_REVIEW,
+)
