@@ -30,7 +30,7 @@ class ModelFailed(Exception):
 
     def __init__(self, code: str, message: str, *, detail: str = "", reference: str = ""):
         self.code = code
-        self.error_class = _CLASSES.get(code, "provider")
+        self.kind = _CLASSES.get(code, "provider")
         self.message = f"{message} (reference {reference})" if reference else message
         self.detail = detail
         self.reference = reference
@@ -38,4 +38,4 @@ class ModelFailed(Exception):
 
     def as_dict(self) -> dict[str, str]:
         """What is stored as the run's error: {"class", "code", "message"}."""
-        return {"class": self.error_class, "code": self.code, "message": self.message}
+        return {"class": self.kind, "code": self.code, "message": self.message}

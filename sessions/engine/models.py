@@ -30,7 +30,7 @@ class Limits:
     max_output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProviderConfig:
     """One provider of the tenant as the engine needs it.
 
@@ -62,7 +62,7 @@ class Retries:
     longest_delay: float = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A model that may answer."""
 

@@ -55,7 +55,7 @@ def client() -> httpx2.AsyncClient:
     return found
 
 
-async def close() -> None:
+async def close_clients() -> None:
     """Close the running loop's client; called when its process or thread ends."""
     found = _clients.pop(asyncio.get_running_loop(), None)
     if found is not None:
@@ -232,6 +232,14 @@ def _bound_thinking(settings: dict[str, Any], model: Model) -> None:
         settings["anthropic_thinking"] = {"type": "enabled", "budget_tokens": max(1024, ceiling // 2)}
 
 
+def without_reasoning(settings: ModelSettings, candidate: Candidate, model: Model) -> None:
+    """Anthropic's models with a thinking budget refuse a turn whose calls have lost the thinking before them."""
+    is_adaptive = model.profile.get("anthropic_supports_adaptive_thinking", False)
+    if candidate.provider.kind == "anthropic" and not is_adaptive:
+        settings.pop("thinking", None)
+        settings.pop("anthropic_thinking", None)
+
+
 def _samples(model: Model, settings: Mapping[str, Any]) -> bool:
     """Whether the model takes temperature and top_p with these settings: reasoning models refuse or ignore them."""
     profile = model.profile
@@ -279,7 +287,9 @@ def _in_words(form) -> str:
 async def list_models(provider: ProviderConfig) -> list[str]:
     """Names of the models that the provider offers, at most 500. One cheap request, no tokens are spent."""
     if provider.kind == "demo":
-        return ["demo"]
+        from sessions.engine import demo  # noqa: PLC0415 -- only when a definition names it
+
+        return list(demo.MODELS)
     base, key = base_url_of(provider), provider.key or NO_KEY
     if provider.kind == "anthropic":
         url, headers = f"{base}/v1/models?limit=500", {"x-api-key": key, "anthropic-version": "2023-06-01"}
@@ -303,6 +313,6 @@ def warm(kinds: Sequence[str]) -> None:
         with contextlib.suppress(KeyError):
             for kind in kinds:
                 build(Candidate(ProviderConfig(None, "warm", kind, "http://127.0.0.1:9", key="x"), probes[kind]))
-        await close()
+        await close_clients()
 
     asyncio.run(build_all())

@@ -152,6 +152,10 @@ class Store(Protocol):
         """Cheap. Raises RunStopped when somebody cancelled, the lease is lost or the subject is fenced."""
         ...
 
+    async def blob(self, sha256: str) -> bytes | None:
+        """The bytes of an attachment that an item of this session names."""
+        ...
+
     async def read_task(self) -> dict[str, Any]:
         """The application's structured data of the current task. Only with a session."""
         ...
