@@ -11,13 +11,14 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from console.models import SignInAttempts
+from governance.models.members import canonical_username
 
 WINDOW = timedelta(minutes=15)
 LIMITS = {"both": 5, "address": 30, "username": 50}
 
 
 def _keys(username, address):
-    username = username.casefold()
+    username = canonical_username(username)
     values = {"both": f"{username}\n{address}", "address": address, "username": username}
     return {name: salted_hmac(f"console.attempts.{name}", value, algorithm="sha256").hexdigest() for name, value in values.items()}
 

@@ -2,7 +2,23 @@
 
 from django.urls import path
 
-from console.views import account, errors, help, overview
+from console.api.views import system
+from console.views import (
+    account,
+    api_keys,
+    approvals,
+    audit,
+    errors,
+    gallery,
+    members,
+    overview,
+    playground,
+    runs,
+    sessions,
+    tenant,
+    tools,
+)
+from console.views import help as help_pages
 
 handler400 = errors.bad_request
 handler403 = errors.forbidden
@@ -17,19 +33,72 @@ shell = [
     path("account/password", account.change_password, name="change-password"),
     path("tenant/switch", account.switch_tenant, name="switch-tenant"),
     path("find", account.palette, name="palette"),
-    path("help", help.help_page, name="help"),
+    path("help", help_pages.help_page, name="help"),
+    path("help/definition", help_pages.definition, name="help-definition"),
+    path("help/permissions", help_pages.permissions, name="help-permissions"),
+    path("help/categories", help_pages.categories, name="help-categories"),
+    path("help/components", gallery.gallery, name="gallery"),
 ]
 
 operate = [
     path("", overview.overview, name="overview"),
+    path("playground", playground.playground, name="playground"),
+    path("playground/run", playground.start, name="playground-run"),
+    path("sessions", sessions.sessions, name="sessions"),
+    path("sessions/<str:ref>", sessions.session, name="session"),
+    path("sessions/<str:ref>/items/<int:seq>", sessions.item, name="session-item"),
+    path("sessions/<str:ref>/files/<str:sha256>", sessions.file, name="session-file"),
+    path("sessions/<str:ref>/details", sessions.details, name="session-details"),
+    path("sessions/<str:ref>/fork", sessions.fork, name="session-fork"),
+    path("sessions/<str:ref>/close", sessions.close, name="session-close"),
+    path("sessions/<str:ref>/reopen", sessions.reopen, name="session-reopen"),
+    path("sessions/<str:ref>/archive", sessions.archive, name="session-archive"),
+    path("sessions/<str:ref>/unarchive", sessions.unarchive, name="session-unarchive"),
+    path("sessions/<str:ref>/delete", sessions.delete, name="session-delete"),
+    path("sessions/<str:ref>/transcript.md", sessions.transcript, {"format": "md"}, name="session-markdown"),
+    path("sessions/<str:ref>/transcript.json", sessions.transcript, {"format": "json"}, name="session-json"),
+    path("runs", runs.runs, name="runs"),
+    path("runs/<str:ref>", runs.run, name="run"),
+    path("runs/<str:ref>/events", runs.events, name="run-events"),
+    path("runs/<str:ref>/events/<int:seq>", runs.event, name="run-event"),
+    path("runs/<str:ref>/turn", runs.turn, name="run-turn"),
+    path("runs/<str:ref>/saw", runs.saw, name="run-saw"),
+    path("runs/<str:ref>/cancel", runs.cancel, name="run-cancel"),
+    path("approvals", approvals.approvals, name="approvals"),
+    path("approvals/history", approvals.history, name="approval-history"),
+    path("approvals/rules", approvals.rules, name="approval-rules"),
+    path("approvals/rules/<str:ref>/revoke", approvals.revoke, name="approval-rule-revoke"),
+    path("approvals/<str:ref>", approvals.approval, name="approval"),
+    path("approvals/<str:ref>/decide", approvals.decide, name="approval-decide"),
 ]
 
-build = []
+build = [
+    path("tools", tools.tool_list, name="tools"),
+]
 
-govern = []
+govern = [
+    path("audit", audit.audit_list, name="audit"),
+]
 
-settings = []
+settings = [
+    path("members", members.member_list, name="members"),
+    path("members/new", members.member_new, name="member-new"),
+    path("members/<str:ref>", members.member_detail, name="member"),
+    path("members/<str:ref>/reset", members.member_reset, name="member-reset"),
+    path("members/<str:ref>/remove", members.member_remove, name="member-remove"),
+    path("keys", api_keys.key_list, name="keys"),
+    path("keys/new", api_keys.key_new, name="key-new"),
+    path("keys/<str:ref>/revoke", api_keys.key_revoke, name="key-revoke"),
+    path("quotas", tenant.quota_list, name="quotas"),
+    path("quotas/new", tenant.quota_new, name="quota-new"),
+    path("quotas/<str:ref>", tenant.quota_edit, name="quota-edit"),
+    path("quotas/<str:ref>/delete", tenant.quota_delete, name="quota-delete"),
+    path("tenant", tenant.settings, name="tenant"),
+]
 
-api = []
+api = [
+    path("healthz", system.healthz, name="healthz"),
+    path("readyz", system.readyz, name="readyz"),
+]
 
 urlpatterns = [*shell, *operate, *build, *govern, *settings, *api]

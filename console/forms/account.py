@@ -10,14 +10,15 @@ from governance.models import Member
 
 
 class SignInForm(forms.Form):
-    """After `is_valid`, `member` is who signed in. `is_limited` says that too many attempts failed."""
+    """After `is_valid`, `member` is who signed in. `is_refused`: wrong; `is_limited`: not even tried, too many failed."""
 
     username = forms.CharField(max_length=150, label=_("Username"), widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none", "spellcheck": "false"}))
     password = forms.CharField(max_length=1000, strip=False, label=_("Password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}))
 
     def __init__(self, *args, request, **kwargs):
         super().__init__(*args, **kwargs)
-        self.request, self.member, self.is_limited = request, None, False
+        self.request, self.member = request, None
+        self.is_limited = self.is_refused = False
 
     def clean(self):
         username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
@@ -34,6 +35,7 @@ class SignInForm(forms.Form):
         self.member = authenticate(self.request, username=username, password=password)
         if self.member is None:
             attempts.failed(username=username, address=address)
+            self.is_refused = True
             # One sentence for both, so that nobody learns which usernames exist.
             raise forms.ValidationError(_("The username or the password is not right."))
         attempts.succeeded(username=username, address=address)

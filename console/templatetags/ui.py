@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from console.charts import chart_of
+from governance import ids
 
 register = template.Library()
 
@@ -248,7 +249,7 @@ def empty_state(title, text="", href="", action="", icon="search"):
 
 @register.inclusion_tag("ui/pagination.html", takes_context=True)
 def pagination(context, page, target=""):
-    """Links to the neighbours of a page: Django's Page, or anything with next_cursor and previous_cursor.
+    """Links to the neighbours of a page: Django's Page (`?page=`), or next_cursor and previous_cursor (`?before=`, `?after=`).
 
     `target` is the CSS selector that htmx refreshes; without it, or without a script, the links load the page.
     """
@@ -276,6 +277,12 @@ def pagination(context, page, target=""):
         "next": link("page" if numbered else "before", following),
         "previous": link("page" if numbered else "after", preceding),
     }
+
+
+@register.inclusion_tag("ui/pills.html")
+def pills(listing):
+    """The filters in force (console.listing), each a link that takes it away."""
+    return {"listing": listing}
 
 
 @register.simple_block_tag(takes_context=True)
@@ -378,6 +385,53 @@ def get(mapping, key):
 def words(value):
     """`privacy_officer` as `privacy officer`."""
     return str(value).replace("_", " ")
+
+
+@register.filter
+def ref(thing, prefix):
+    """`{{ run|ref:"run" }}`: the id as it looks outside, from an object or a UUID."""
+    return ids.shown(prefix, getattr(thing, "pk", thing))
+
+
+@register.filter
+def is_list(value):
+    return isinstance(value, list | tuple)
+
+
+@register.filter
+def key_state(key):
+    """The state of an API key, as `state` takes it."""
+    if key.revoked_at:
+        return "revoked"
+    return "expired" if key.expires_at and key.expires_at <= timezone.now() else "active"
+
+
+@register.filter
+def breaker_open(provider):
+    """Whether calls of this provider rest after failures."""
+    return bool(provider.open_until and provider.open_until > timezone.now())
+
+
+@register.filter
+def integer(value):
+    """A whole number out of a decimal: 5000.000000 as 5,000."""
+    return number(int(value))
+
+
+@register.inclusion_tag("ui/quota_bar.html")
+def quota_bar(standing):
+    """What a quota has used and what runs under way hold, against its limit."""
+    used, reserved, limit = standing.used, standing.reserved, standing.quota.limit
+    shown = dollars if standing.quota.measure == "cost" else integer
+    share = float((used + reserved) / limit) if limit else 1.0
+    return {
+        "used": shown(used),
+        "reserved": shown(reserved) if reserved else "",
+        "limit": shown(limit),
+        "width": f"{min(share, 1) * 1000:.1f}",
+        "css": "b-bad" if share >= 1 else "b-held" if share >= 0.8 else "l1",
+        "is_full": share >= 1,
+    }
 
 
 @register.simple_tag

@@ -13,7 +13,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from console import search
 from console.forms.account import PasswordForm, SignInForm, ThemeForm
-from governance.domain import members
+from governance import queries
+from governance.domain import audit, members
+from governance.models import Member
+from governance.models.members import canonical_username
 
 
 @login_not_required
@@ -27,7 +30,10 @@ def sign_in(request):
     form = SignInForm(request.POST or None, request=request)
     if request.method == "POST" and form.is_valid():
         login(request, form.member)
+        _record("member.signed_in", form.member)
         return redirect(onward)
+    if form.is_refused:
+        _record("member.sign_in_failed", Member.objects.filter(username=canonical_username(form.cleaned_data["username"])).first())
     status = (429 if form.is_limited else 422) if form.is_bound else 200
     return render(request, "registration/sign_in.html", {"form": form, "next": onward}, status=status)
 
@@ -39,9 +45,18 @@ def _onward(request):
     return wanted if ours else "/"
 
 
+def _record(action, member):
+    """Tell every tenant of the member: signing in opens all of them."""
+    for membership in queries.memberships_for(member.pk) if member else ():
+        actor = members.actor_of(membership=membership)
+        audit.record(action, by=actor, object_type="membership", object_ref=membership.pk, object_label=actor.label)
+
+
 @login_not_required
 @require_POST
 def sign_out(request):
+    if request.user.is_authenticated:
+        _record("member.signed_out", request.user)
     logout(request)
     return redirect("sign-in")
 

@@ -1,10 +1,32 @@
 """How Lethe works, drawn from the same tables that the product itself uses."""
 
 from django.shortcuts import render
+from django.views.decorators.http import require_GET
 
+from agents import schema
+from governance.domain import registry
 from governance.permissions import PERMISSIONS, ROLES, SCOPES
 
 
+@require_GET
 def help_page(request):
-    table = [(name, permission) for name, permission in PERMISSIONS.items() if permission.roles]
-    return render(request, "console/help.html", {"roles": ROLES, "scopes": SCOPES, "table": table})
+    return render(request, "console/help.html", {"roles": ROLES, "scopes": SCOPES})
+
+
+@require_GET
+def definition(request):
+    """Every setting of an agent, in the editor's order."""
+    return render(request, "console/help_definition.html", {"sections": schema.sections()})
+
+
+@require_GET
+def permissions(request):
+    """Who may do what: a row for each permission, a column for each role."""
+    table = [(name, [role in permission.roles for role in ROLES], permission.scopes) for name, permission in PERMISSIONS.items()]
+    return render(request, "console/help_permissions.html", {"roles": ROLES, "scopes": SCOPES, "table": table})
+
+
+@require_GET
+def categories(request):
+    """Every kind of personal data that Lethe keeps, with its purpose and its end."""
+    return render(request, "console/help_categories.html", {"categories": registry.categories().values()})

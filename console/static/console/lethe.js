@@ -89,6 +89,17 @@ function tick(clock) {
   else if (!left) for (const act of document.querySelectorAll("[data-needs-time]")) act.setAttribute("aria-disabled", "true");
 }
 
+// Tables of a form: one more row, numbered on from the last (Django's formsets).
+document.addEventListener("click", (event) => {
+  const name = event.target.closest("[data-add-row]")?.dataset.addRow;
+  if (!name) return;
+  const total = document.getElementById(`id_${name}-TOTAL_FORMS`);
+  const body = $(`[data-rows="${name}"] tbody`);
+  body.insertAdjacentHTML("beforeend", document.getElementById(`${name}-row`).innerHTML.replaceAll("__prefix__", total.value));
+  total.value = Number(total.value) + 1;
+  $("input", body.lastElementChild).focus();
+});
+
 // Forms that submit when a choice is made (data-auto), and typed confirmations (data-confirm holds the text to type).
 document.addEventListener("change", (event) => {
   if (event.target.closest("[data-auto]")) event.target.form.requestSubmit();

@@ -1,0 +1,100 @@
+"""Forms of members, API keys, the tenant and quotas."""
+
+import zoneinfo
+from datetime import timedelta
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from console.listing import FilterForm, choice_field, date_field
+from governance.permissions import ROLES, SCOPES
+from sessions.models import Quota
+
+
+def _role_choices():
+    return [(role, f"{role.replace('_', ' ').capitalize()}: {about[0].lower()}{about[1:]}") for role, about in ROLES.items()]
+
+
+def _search(data_filter=False):
+    attrs = {"type": "search", "autocomplete": "off"} | ({"data-filter": True} if data_filter else {})
+    return forms.TextInput(attrs=attrs)
+
+
+class SearchForm(forms.Form):
+    """One field that narrows a list."""
+
+    q = forms.CharField(required=False, max_length=200, label=_("Name contains"), widget=_search(data_filter=True))
+
+
+class RolesForm(forms.Form):
+    roles = forms.MultipleChoiceField(label=_("Roles"), choices=_role_choices, widget=forms.CheckboxSelectMultiple)
+
+
+class NewMemberForm(RolesForm):
+    username = forms.CharField(label=_("Username"), max_length=150, help_text=_("What they sign in with. Somebody who already has an account keeps it."), widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false", "autofocus": True}))
+    display_name = forms.CharField(label=_("Display name"), max_length=200, required=False)
+
+    field_order = ["username", "display_name", "roles"]
+
+
+class NewKeyForm(forms.Form):
+    NEVER = ""
+    LIFETIMES = [("30", _("30 days")), ("90", _("90 days")), ("365", _("A year")), (NEVER, _("Until it is revoked"))]
+
+    name = forms.CharField(label=_("Name"), max_length=100, help_text=_("Say which application uses it: that is how it shows in runs and in the audit trail."), widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}))
+    scopes = forms.MultipleChoiceField(label=_("Scopes"), choices=lambda: [(scope, f"{scope}: {about[0].lower()}{about[1:]}") for scope, about in SCOPES.items()], widget=forms.CheckboxSelectMultiple, help_text=_("Give it only what the application needs."))
+    subject = forms.CharField(label=_("Speaks for"), max_length=255, required=False, help_text=_("The id of one person, as your application calls them. The key then reads and writes for that person only. Leave it empty for an application that serves many."), widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+    lifetime = forms.ChoiceField(label=_("Ends after"), choices=LIFETIMES, required=False, initial="90")
+
+    def expires_at(self):
+        days = self.cleaned_data["lifetime"]
+        return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class TenantForm(forms.Form):
+    name = forms.CharField(label=_("Name"), max_length=200)
+    timezone = forms.ChoiceField(label=_("Time zone"), help_text=_("Days and months of quotas and retention are counted in it."), choices=lambda: [(zone, zone) for zone in sorted(zoneinfo.available_timezones()) if "/" in zone or zone == "UTC"])
+
+
+class LimitForm(forms.Form):
+    limit = forms.DecimalField(label=_("Limit"), max_digits=18, decimal_places=6, min_value=0, widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), help_text=_("Runs and tokens as a number, cost in US dollars."))
+
+
+class NewQuotaForm(LimitForm):
+    scope = forms.ChoiceField(label=_("Applies to"), choices=Quota.Scope.choices)
+    scope_ref = forms.ChoiceField(label=_("Only this one"), required=False, help_text=_("Left open, the limit holds for each of them by itself."))
+    measure = forms.ChoiceField(label=_("Counts"), choices=Quota.Measure.choices)
+    period = forms.ChoiceField(label=_("Per"), choices=Quota.Period.choices)
+
+    field_order = ["scope", "scope_ref", "measure", "period", "limit"]
+
+    def __init__(self, *args, refs=(), **kwargs):
+        """`refs` are grouped choices of agents and keys: what a quota may name."""
+        super().__init__(*args, **kwargs)
+        self.fields["scope_ref"].choices = [("", _("Each of them")), *refs]
+
+
+class AuditFilters(FilterForm):
+    actor = forms.CharField(required=False, max_length=200, label=_("Who"), widget=_search(data_filter=True))
+    action = choice_field(_("What"), (), _("Anything"))
+    object = forms.CharField(required=False, max_length=200, label=_("To what"), widget=_search())
+    since = date_field(_("From"))
+    until = date_field(_("To"))
+
+    def __init__(self, request, *, actions):
+        super().__init__(request)
+        nouns = sorted({action.split(".")[0] for action in actions})
+        of_noun = {noun: [(action, action) for action in sorted(actions) if action.split(".")[0] == noun] for noun in nouns}
+        self.fields["action"].choices += [
+            (noun.replace("_", " "), [(noun, gettext("%s: anything") % noun.replace("_", " ")), *of_noun[noun]]) for noun in nouns
+        ]
+
+    def filters(self) -> dict:
+        """What governance.queries.audit_events takes; both days count whole, in the tenant's zone."""
+        exact = {name: self.cleaned_data[name].strip() for name in ("actor", "action", "object")}
+        return {name: value for name, value in exact.items() if value} | {
+            "after": self.day_start("since"),
+            "before": self.day_end("until"),
+        }
