@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
+from referencing import Registry
 
 from agents import tools
 from agents.models import Agent
@@ -267,7 +268,8 @@ def _edited(approval: Approval, arguments: dict | None) -> dict | None:
     if tool is None or tool.origin != approval.origin:
         raise ToolGone(approval.tool)
     errors: dict[str, list[str]] = {}
-    for error in jsonschema.Draft202012Validator(tool.schema).iter_errors(arguments):
+    # With a registry of its own, a schema cannot make us fetch an address.
+    for error in jsonschema.Draft202012Validator(tool.schema, registry=Registry()).iter_errors(arguments):
         path = ".".join(["arguments", *(str(step) for step in error.absolute_path)])
         errors.setdefault(path, []).append(error.message[:300])
     if not errors:
