@@ -4,10 +4,10 @@ The lease is a pair of columns of the session, compared by the clock of the data
 writer of the session's history. Every function here works inside the caller's transaction.
 """
 
+from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import models
 from django.db.models.functions import Now
 
 from sessions.models import Run, Session
@@ -17,11 +17,7 @@ FRONT = 10
 
 def until():
     """When a lease that is taken or renewed now runs out: an expression for the database."""
-    return Now() + _seconds(settings.LETHE["lease_seconds"])
-
-
-def _seconds(number: float):
-    return models.Value(f"{number} seconds", output_field=models.DurationField())
+    return Now() + timedelta(seconds=settings.LETHE["lease_seconds"])
 
 
 def lock(session_id: UUID) -> Session | None:

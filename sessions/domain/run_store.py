@@ -21,7 +21,7 @@ from governance.domain import fences
 from governance.errors import SubjectFenced
 from governance.models import Subject
 from governance.text import clean, clean_json
-from sessions.domain import approvals, events, history, usage
+from sessions.domain import approvals, blobs, events, history, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
 from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
@@ -124,6 +124,10 @@ class RunStore:
         async with self._lock:
             self.run.effects = [*self.run.effects, call_id]
             await self._written(self._save_effects)
+
+    async def blob(self, sha256: str) -> bytes | None:
+        found = await in_thread(blobs.load, session=self.session, hashes=[sha256]) if self.session else {}
+        return bytes(found[sha256].data) if sha256 in found else None
 
     async def read_task(self) -> dict[str, Any]:
         return await in_thread(lambda: Session.objects.values_list("task", flat=True).get(id=self.session.id))

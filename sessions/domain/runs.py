@@ -21,7 +21,7 @@ from governance.ids import parse, shown
 from governance.models import Subject
 from governance.text import clean, clean_json
 from sessions import dispatch, notify
-from sessions.context.tokens import count_text
+from sessions.context.tokens import count as count_text
 from sessions.domain import approvals, blobs, definitions, events, history, idempotency, leases, quotas
 from sessions.domain import sessions as session_verbs
 from sessions.errors import Draining, EmptyMessage, MessageTooLong, QueueFull, RunFinished, SessionBusy, SessionClosed

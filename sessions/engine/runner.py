@@ -19,7 +19,7 @@ from sessions import dispatch, notify
 from sessions.domain import leases, runs
 from sessions.domain.run_store import RunStore
 from sessions.engine import wiring
-from sessions.engine.calls import ModelFailed
+from sessions.engine.errors import ModelFailed
 from sessions.engine.loop import run_turn
 from sessions.engine.providers import close_clients
 from sessions.engine.store import RunStopped
@@ -28,6 +28,11 @@ from sessions.threads import in_thread
 
 logger = logging.getLogger("lethe.runner")
 
+_INTERNAL = {
+    "class": "internal",
+    "code": "internal_error",
+    "message": "Lethe failed while it worked on this run. The operator's log has the details.",
+}
 _lock = threading.Lock()
 _runner: "Runner | None" = None
 
@@ -109,7 +114,7 @@ async def _execute(run_id: UUID, task: asyncio.Task) -> None:
     with notify.hub().bell(notify.CANCEL, run_id) as bell:
         try:
             job = await in_thread(wiring.load, run_id)
-        except LetheError as error:
+        except (LetheError, ModelFailed) as error:
             await in_thread(_fail_early, run_id, error)
             return
         if job is None:
@@ -133,8 +138,8 @@ async def _turn(job: "wiring.Job") -> dict:
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:
-        logger.warning("run %s: model failed: %s", job.run.id.hex, error.code)
-        return {"status": Run.Status.FAILED, "error": {"class": error.kind, "code": error.code, "message": error.message}}
+        logger.warning("run %s: model failed: %s %s", job.run.id.hex, error.code, error.reference)
+        return {"status": Run.Status.FAILED, "error": error.as_dict()}
     except (RunStopped, asyncio.CancelledError, BaseExceptionGroup) as error:
         reason = store.stop_reason or _reason_of(error)
         if reason is None:
@@ -158,9 +163,8 @@ def _reason_of(error: BaseException) -> str | None:
 
 def _failure(job, error: BaseException) -> dict:
     logger.error("run %s failed", job.run.id.hex, exc_info=error)
-    code = error.code if isinstance(error, LetheError) else "internal_error"
-    message = error.detail if isinstance(error, LetheError) else "Lethe failed while it worked on this run. The operator's log has the details."
-    return {"status": Run.Status.FAILED, "error": {"class": "internal", "code": code, "message": message}}
+    told = _told(error, "internal") if isinstance(error, LetheError) else _INTERNAL
+    return {"status": Run.Status.FAILED, "error": told}
 
 
 def _output(job, outcome) -> dict | None:
@@ -230,9 +234,12 @@ def _stop(job, task: asyncio.Task, reason: str) -> None:
     task.cancel(reason)
 
 
-def _fail_early(run_id: UUID, error: LetheError) -> None:
+def _fail_early(run_id: UUID, error: LetheError | ModelFailed) -> None:
     run = Run.objects.filter(id=run_id).first()
     if run is not None:
-        runs.finish(
-            run=run, status=Run.Status.FAILED, error={"class": "definition", "code": error.code, "message": error.detail}
-        )
+        told = error.as_dict() if isinstance(error, ModelFailed) else _told(error, "definition")
+        runs.finish(run=run, status=Run.Status.FAILED, error=told)
+
+
+def _told(error: LetheError, kind: str) -> dict:
+    return {"class": kind, "code": error.code, "message": error.detail}

@@ -2,11 +2,14 @@
 
 import threading
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from agents.domain import definitions as catalogue
+from governance.actors import system
 from governance.domain import subjects
 from governance.errors import Invalid, MissingPermission, NotFound
 from sessions.domain import events, history, leases, runs
@@ -33,8 +36,9 @@ def texts(session):
 
 def set_policy(agent, policy):
     """Publish `on_busy` for the agent, as its builder would."""
-    document = {**agent.published.document, "sessions": {"on_busy": policy}}
-    agent.published.__class__.objects.filter(id=agent.published_id).update(document=document)
+    by = system(agent.tenant_id)
+    changed = catalogue.save_draft(agent=agent, document={**agent.draft, "sessions": {"on_busy": policy}}, expected=agent.draft_counter, by=by)
+    catalogue.publish(agent=changed, note=policy, by=by)
 
 
 def in_parallel(number, work):
@@ -65,7 +69,7 @@ def held(agent, actor, key="case-1"):
     session, _ = session_verbs.get_or_create(agent=agent, key=key, subject=None, by=actor)
     run = Run.objects.create(
         tenant_id=actor.tenant_id, agent=agent, version=agent.published, session=session, status=Run.Status.RUNNING,
-        started_by="test", actor_kind="system", actor_ref="x", lease_expires_at=Now() + leases._seconds(60),
+        started_by="test", actor_kind="system", actor_ref="x", lease_expires_at=Now() + timedelta(seconds=60),
     )  # fmt: skip
     leases.take(session=session, run=run)
     return session, run
@@ -212,9 +216,6 @@ def test_rollback_hides_what_the_running_turn_wrote(agent, actor, say):
     history.insert(session=session, first_seq=session.head_seq + 1, entries=[entry])
     Session.objects.filter(id=session.id).update(head_seq=session.head_seq + 1, turns=2, version=session.version + 1)
     Run.objects.filter(id=running.id).update(first_seq=session.head_seq + 1)
-    from sessions.domain import definitions
-
-    definitions.forget()
     queued = runs.start(agent_name="research", request=RunRequest(message="third", session_key="case-1"), by=actor)
     runs.finish(run=running, status=Run.Status.INTERRUPTED)
     finished(queued)
@@ -237,8 +238,8 @@ def test_closed_session_takes_no_turn(agent, actor, say):
 def test_run_whose_executor_died_is_interrupted_and_the_next_turn_works(agent, actor, say):
     say("hello")
     session, run = held(agent, actor)
-    Run.objects.filter(id=run.id).update(lease_expires_at=Now() - leases._seconds(1))
-    Session.objects.filter(id=session.id).update(lease_expires_at=Now() - leases._seconds(1))
+    Run.objects.filter(id=run.id).update(lease_expires_at=Now() - timedelta(seconds=1))
+    Session.objects.filter(id=session.id).update(lease_expires_at=Now() - timedelta(seconds=1))
 
     assert runs.sweep()["interrupted"] == 1
 
@@ -251,7 +252,7 @@ def test_run_whose_executor_died_is_interrupted_and_the_next_turn_works(agent, a
 
 def test_next_turn_need_not_wait_for_the_sweeper(agent, actor, say):
     session, run = held(agent, actor)
-    Session.objects.filter(id=session.id).update(lease_expires_at=Now() - leases._seconds(1))
+    Session.objects.filter(id=session.id).update(lease_expires_at=Now() - timedelta(seconds=1))
 
     assert say("hello").status == Run.Status.COMPLETED
     run.refresh_from_db()
@@ -266,7 +267,7 @@ def test_queued_run_that_nobody_started_is_found(agent, actor):
         tenant_id=actor.tenant_id, agent=agent, version=agent.published, session=session, started_by="test",
         actor_kind="system", actor_ref="x", request={"message": "hello", "parameters": {}, "culture": None, "attachments": []},
     )  # fmt: skip
-    Run.objects.filter(id=run.id).update(created_at=Now() - leases._seconds(10))
+    Run.objects.filter(id=run.id).update(created_at=Now() - timedelta(seconds=10))
 
     assert runs.sweep()["started"] == 1
     assert finished(run).status == Run.Status.COMPLETED

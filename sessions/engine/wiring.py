@@ -1,0 +1,129 @@
+"""From rows to a turn: everything the loop needs for one run, read in one database thread."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from django.conf import settings
+
+from agents import queries as catalogue
+from agents.definition import Definition
+from agents.domain import breaker, providers
+from agents.models import Provider
+from sessions.context.assemble import input_limit
+from sessions.domain import definitions, run_store
+from sessions.domain.run_store import RunStore
+from sessions.engine.models import Limits, ModelSource, ProviderConfig
+from sessions.engine.store import ItemView
+from sessions.engine.toolbox import Identity, ToolBox
+from sessions.models import Run
+from sessions.threads import in_thread
+
+# A view never needs more than this, whatever window a model offers.
+_MOST_TOKENS = 200_000
+_EGRESS_FRESH_SECONDS = 30.0
+_egress_checked: dict[tuple, float] = {}
+
+
+@dataclass(slots=True)
+class Job:
+    """One run, ready to be carried on."""
+
+    run: Run
+    definition: Definition
+    instructions: str
+    store: RunStore
+    models: ModelSource
+    tools: ToolBox
+    deadline: float | None
+
+
+def load(run_id: UUID) -> Job | None:
+    """The job of a running run; None when it is not running any more.
+
+    Raises LetheError when its definition, provider or state cannot be used.
+    """
+    run = Run.objects.select_related("agent", "version", "session").filter(id=run_id, status=Run.Status.RUNNING).first()
+    if run is None:
+        return None
+    definition = definitions.compiled(
+        tenant_id=run.tenant_id, version=run.version, document=run.version.document if run.version else run.document, agent_name=run.agent.name
+    )
+    request = run.request
+    models = ModelSource.from_definition(definition, [config_of(row) for row in _providers(run.tenant_id, definition)])
+    store = run_store.open_store(
+        run=run, session=run.session, token_budget=_token_budget(definition, models), first_message=_only_message(run)
+    )
+    identity = Identity(
+        tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
+    )
+    return Job(
+        run=run,
+        definition=definition,
+        instructions=definitions.instructions(
+            definition, parameters=request.get("parameters") or {}, culture=request.get("culture")
+        ),
+        store=store,
+        models=models,
+        tools=ToolBox.from_definition(
+            definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"]
+        ),
+        deadline=None,
+    )
+
+
+def _providers(tenant_id: UUID, definition: Definition) -> list[Provider]:
+    names = {definition.model.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
+    return list(catalogue.providers_of(tenant_id).filter(name__in=names, is_disabled=False))
+
+
+def config_of(provider: Provider) -> ProviderConfig:
+    """The engine's view of a provider row. Raises KeyUnavailable and EgressRefused."""
+    _check_egress(provider)
+    known = {entry["name"]: _limits(provider, entry["name"]) for entry in provider.model_list}
+    return ProviderConfig(
+        id=provider.id, name=provider.name, kind=provider.kind, base_url=provider.base_url, api=provider.api,
+        key=providers.secret_of(provider), limits=known, max_concurrency=provider.max_concurrency, failures=provider.failures,
+        is_open=partial(_is_open, provider), record=partial(_record, provider.id),
+    )  # fmt: skip
+
+
+def _limits(provider: Provider, model: str) -> Limits:
+    return Limits(**catalogue.model_limits(provider, model))
+
+
+def _check_egress(provider: Provider) -> None:
+    """Looking a name up may take long: one answer serves all runs of half a minute, until the row changes."""
+    key = (provider.id, provider.updated_at)
+    if time.monotonic() - _egress_checked.get(key, -_EGRESS_FRESH_SECONDS) < _EGRESS_FRESH_SECONDS:
+        return
+    providers.check_egress(provider)
+    if len(_egress_checked) > 1000:
+        _egress_checked.clear()
+    _egress_checked[key] = time.monotonic()
+
+
+async def _is_open(provider: Provider) -> bool:
+    # The row was read a moment ago: a closed circuit costs no second look.
+    return provider.open_until is not None and await in_thread(breaker.is_open, provider)
+
+
+async def _record(provider_id: UUID, succeeded: bool) -> None:
+    await in_thread(breaker.record_success if succeeded else breaker.record_failure, provider_id)
+
+
+def _token_budget(definition: Definition, models: ModelSource) -> int:
+    """How much of the history is worth loading: what fits the largest window that may be asked."""
+    windows = [candidate.limits.context_window for candidate in models.candidates]
+    if definition.harness is not None and definition.harness.max_context_window_tokens:
+        windows = [definition.harness.max_context_window_tokens]
+    known = [limit for window in windows if (limit := input_limit(window, definition.model.max_output_tokens)) is not None]
+    return min(max(known, default=_MOST_TOKENS), _MOST_TOKENS)
+
+
+def _only_message(run: Run) -> ItemView | None:
+    """The message of a sessionless run, which no row but its own keeps."""
+    if run.session_id is not None:
+        return None
+    return ItemView(1, "message", "user", 1, 1, 0, {"text": run.request.get("message", "")})

@@ -1,0 +1,130 @@
+"""Lethe as its users run it: `manage.py up` in a data directory of its own, on a port of its own."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Lethe:
+    """One installation. `start` may be called again after `stop`: the data stays."""
+
+    def __init__(self, directory: Path):
+        self.directory, self.port = directory, free_port()
+        self.password: str | None = None
+        self.output: list[str] = []
+        self._process: subprocess.Popen | None = None
+        self._env = {name: value for name, value in os.environ.items() if not name.startswith(("LETHE_", "DJANGO_", "PYTEST_"))}
+        self._env.update(
+            LETHE_DATA_DIR=str(directory), PORT=str(self.port), LETHE_LEASE_SECONDS="4", LETHE_HEARTBEAT_SECONDS="1",
+            LETHE_DRAIN_SECONDS="6", LETHE_ALLOW_PRIVATE_PROVIDERS="1", PYTHONUNBUFFERED="1",
+        )  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, seconds: float = 120) -> "Lethe":
+        self.output.clear()
+        self._process = subprocess.Popen(
+            [sys.executable, "manage.py", "up"], cwd=ROOT, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if any(line.startswith("Lethe ") for line in self.output) and any("Data:" in line for line in self.output):
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("Lethe did not start:\n" + "".join(self.output))
+        if found := re.search(r"one-time password (\S+)", "".join(self.output)):
+            self.password = found[1]
+        return self
+
+    def stop(self) -> int:
+        """Ctrl-C; returns the exit code once everything has ended."""
+        children = self.children()
+        self._process.send_signal(signal.SIGINT)
+        code = self._process.wait(60)
+        assert psutil.wait_procs(children, timeout=10)[1] == []
+        return code
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self._process.pid).children(recursive=True)
+
+    def child(self, word: str) -> psutil.Process:
+        """The youngest direct child whose command line has `word`."""
+        found = [child for child in psutil.Process(self._process.pid).children() if word in child.cmdline()]
+        return max(found, key=lambda child: child.create_time())
+
+    def manage(self, *words: str) -> str:
+        done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def client(self, key: str | None = None, **more) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, **more)
+
+    def kill_everything(self):
+        if self._process is None or self._process.poll() is not None:
+            return
+        children = self.children()
+        self._process.kill()
+        for child in children:
+            # PostgreSQL is left to its own: it stops by itself when its directory's last user is gone.
+            if "postgres" not in child.name():
+                child.kill()
+        self._process.wait(10)
+
+    def _read(self, stream):
+        for line in stream:
+            self.output.append(line)
+
+
+def events_of(response) -> list[dict]:
+    """The events of a server-sent stream: {"id", "event", "data"}."""
+    found, current = [], {}
+    for line in response.iter_lines():
+        if not line:
+            if "event" in current:
+                found.append({**current, "data": json.loads(current["data"])})
+            current = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(":")
+            current[name] = value.strip()
+    return found
+
+
+@pytest.fixture(scope="module")
+def lethe(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("lethe")
+    # PostgreSQL runs as a user of its own when we are root.
+    for path in (directory, *directory.parents):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o055)
+    installation = Lethe(directory).start()
+    yield installation
+    if installation._process.poll() is None:
+        try:
+            installation.stop()
+        finally:
+            installation.kill_everything()

@@ -1,0 +1,127 @@
+"""The promises of the README, against the real processes: database, web, worker and beat."""
+
+import time
+
+import pytest
+
+from tests.server.conftest import events_of
+from tests.wire import openai_chat
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def key(lethe):
+    return lethe.manage(
+        "create_api_key", "newcomer", "--tenant", "demo", "--scope", "runs:write", "--scope", "agents:write", "--scope", "sessions:write"
+    )
+
+
+def run(client, agent, message, *, session=None, **headers):
+    body = {"message": message} | ({"sessionId": session} if session else {})
+    with client.stream("POST", f"/api/agents/{agent}/run", json=body, headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        return events_of(response)
+
+
+def text_of(events):
+    return next(event["data"]["text"] for event in reversed(events) if event["event"] == "message.completed")
+
+
+def test_first_start_says_where_it_runs_and_who_may_sign_in(lethe):
+    said = "".join(lethe.output)
+
+    assert f"http://localhost:{lethe.port}" in said
+    assert "admin" in said
+    assert lethe.password
+
+
+def test_demo_tenant_has_three_published_agents_and_history(lethe, key):
+    with lethe.client(key) as client:
+        agents = client.get("/api/agents").json()["results"]
+        sessions = client.get("/api/sessions").json()["results"]
+
+    assert {agent["name"] for agent in agents} == {"research", "assistant", "careful"}
+    assert all(agent["published_version"] for agent in agents)
+    assert sessions
+
+
+def test_key_command_prints_only_the_key(key):
+    assert key.startswith("lth_")
+    assert key.split() == [key]
+
+
+def test_second_answer_comes_from_the_first_also_after_a_restart(lethe, key):
+    with lethe.client(key) as client:
+        first = run(client, "research", "Summarize the customer request: invoice 2026-118 was charged twice, who refunds it?", session="case-4182")
+        second = run(client, "research", "Now list the unresolved questions.", session="case-4182")
+    password = lethe.password
+
+    assert lethe.stop() == 0
+    lethe.start()
+    with lethe.client(key) as client:
+        third = run(client, "research", "Now list the unresolved questions.", session="case-4182")
+
+    assert first[0]["event"] == "run.started"
+    assert first[-1]["event"] == "run.completed"
+    for answer in (second, third):
+        assert "2026-118" in text_of(answer)
+    # The second start keeps its data and makes no second administrator.
+    assert lethe.password == password
+    assert "one-time password" not in "".join(lethe.output)
+
+
+def test_stream_that_was_cut_resumes_elsewhere_with_the_same_text(lethe, key):
+    """The run goes on without its client; a worker and the web process read the same rows."""
+    with lethe.client(key) as client:
+        with client.stream("POST", "/api/agents/research/run", json={"message": "Tell me about yourself.", "session_id": "cut"}) as response:
+            lines = response.iter_lines()
+            first_id = next(line for line in lines if line.startswith("id:")).partition(":")[2].strip()
+            run_id = response.headers["X-Lethe-Run-ID"]
+        with client.stream("GET", f"/api/runs/{run_id}/events", headers={"Last-Event-ID": first_id}) as response:
+            resumed = events_of(response)
+        with client.stream("GET", f"/api/runs/{run_id}/events") as response:
+            whole = events_of(response)
+
+    assert int(resumed[0]["id"]) == int(first_id) + 1
+    assert text_of(resumed) == text_of(whole)
+    assert resumed[-1]["event"] == whole[-1]["event"] == "run.completed"
+
+
+def test_worker_killed_in_the_middle_of_a_tool_loop_loses_nothing(lethe, key):
+    with openai_chat.scripted() as server, lethe.client(key) as client:
+        server.script([openai_chat.call("count_text", {"text": "one two three"}), openai_chat.hang()])
+        _publish_agent(client, server.url)
+
+        answer = client.post(
+            "/api/agents/fragile/run", json={"session_id": "fragile", "message": "Count, please."}, headers={"Prefer": "respond-async"}
+        )
+        assert answer.status_code == 202
+        run_id = answer.json()["run_id"]
+        server.wait_for_calls(2)
+        lethe.child("worker").kill()
+        interrupted = _until(client, run_id, "interrupted")
+        items = client.get("/api/sessions/fragile/items", params={"agent": "fragile"}).json()["results"]
+        server.script([openai_chat.text("There are three words.")])
+        after = run(client, "fragile", "Well?", session="fragile")
+
+    assert interrupted["usage"]["input_tokens"] > 0
+    assert [item["kind"] for item in items] == ["message", "tool_call", "tool_result", "note"]
+    assert text_of(after) == "There are three words."
+
+
+def _publish_agent(client, url):
+    assert client.post("/api/providers", json={"name": "local", "kind": "openai_compatible", "base_url": url}).status_code == 201
+    document = {"name": "fragile", "instructions": "Count.", "model": {"provider": "local", "model": "m"}, "tools": ["count_text"]}
+    assert client.post("/api/agents", json=document).status_code == 201
+    assert client.post("/api/agents/fragile/publish", json={"note": "first"}).status_code in (200, 201)
+
+
+def _until(client, run_id, status, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = client.get(f"/api/runs/{run_id}").json()
+        if found["status"] == status:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(found)
