@@ -1,1 +1,297 @@
+"""What sessions keep about a person, by category: preview, export, erasure and retention are drawn from here."""
 
+import json
+import time
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from governance.actors import system
+from governance.domain import clock
+from governance.domain.registry import Chunk, EndsAfter, Erased, NoLimit, Processing, Scope, TableCategory, register
+from sessions.domain import quotas, runs
+from sessions.domain import sessions as session_verbs
+from sessions.errors import RunFinished
+from sessions.models import (
+    Approval,
+    ApprovalRule,
+    Blob,
+    IdempotencyRecord,
+    Item,
+    ModelCall,
+    Quota,
+    QuotaCounter,
+    QuotaReservation,
+    Run,
+    RunEvent,
+    Session,
+)
+
+_STATED = date(2026, 11, 30)
+_CONVERSE = Processing(
+    purposes=("carry on the conversation", "show it to those who look after the agent"),
+    legal_basis="contract",
+    recipients=("the provider of the agent's model",),
+)
+_DECIDE = Processing(purposes=("have a person decide before a tool acts", "prove who decided"), legal_basis="contract")
+_ACCOUNT = Processing(purposes=("know and limit what models cost",), legal_basis="legitimate interest")
+_ONCE = Processing(purposes=("carry out a repeated request only once",), legal_basis="legitimate interest")
+
+
+def stop_runs(*, scope: Scope, deadline: datetime) -> int:
+    """Cancel the subject's runs and wait for their end; returns how many still run at the deadline."""
+    unfinished = Run.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).exclude(status__in=Run.FINISHED)
+    by = system(scope.tenant_id)
+    while going := list(unfinished):
+        for run in going:
+            try:
+                runs.cancel(run=run, by=by)
+            except RunFinished:
+                continue
+        if clock.now() >= deadline or not unfinished.exists():
+            break
+        time.sleep(0.1)
+    quotas.release_stale(subject_id=scope.subject_id)
+    return unfinished.count()
+
+
+def keep_shared_items(*, tenant_id: UUID, ids: list[UUID]) -> None:
+    """Give what forks share with these sessions to the forks that stay.
+
+    Oldest first: items may pass through a fork that goes as well, and a fork is always younger than its parent.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT DISTINCT (part ->> 0)::uuid FROM agent_sessions_session session, jsonb_array_elements(session.shared) AS part
+            WHERE session.tenant_id = %s AND session.forked_from IS NOT NULL AND part ->> 0 = ANY(%s)
+            """,
+            [tenant_id, [str(session_id) for session_id in ids]],
+        )
+        owners = [row[0] for row in cursor.fetchall()]
+    if owners:
+        going = Session.objects.filter(Q(id__in=owners) | Q(forked_from__isnull=False), tenant_id=tenant_id, id__in=ids)
+        for session in going.order_by("created_at", "id"):
+            session_verbs.rehome(session=session)
+
+
+class Reservations(TableCategory):
+    """Shares of limits that runs still hold: the counters get them back, so no limit stays taken by an erased run."""
+
+    def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"""
+                UPDATE agent_sessions_quotacounter counter SET reserved = greatest(counter.reserved - held.amount, 0)
+                FROM (SELECT t.counter_id, sum(t.amount) AS amount FROM {self.table} t
+                      WHERE {self._of_subject()} AND {self._within()} GROUP BY t.counter_id) AS held
+                WHERE counter.id = held.counter_id
+                """,
+                [*self._subject(scope), *json.loads(chunk.low), *json.loads(chunk.high)],
+            )
+        return super().erase(scope=scope, chunk=chunk)
+
+
+def _unfinished(**lookup: Any) -> Exists:
+    return Exists(Run.objects.exclude(status__in=Run.FINISHED).filter(**lookup))
+
+
+_OF_RUN = {"active_run": ~_unfinished(id=OuterRef("run_id"))}
+
+CATEGORIES = (
+    TableCategory(
+        key="idempotency_records",
+        title="Keys of requests that may be repeated",
+        model=IdempotencyRecord,
+        order=("id",),
+        row_version="coalesce(t.run_id::text, '')",
+        export_fields=("id", "key", "run_id", "created_at"),
+        about=_ONCE,
+        limit=EndsAfter(1, "the sweeper deletes keys after a day"),
+    ),
+    Reservations(
+        key="quota_reservations",
+        title="Shares of limits that runs hold",
+        model=QuotaReservation,
+        order=("id",),
+        erase_after=("idempotency_records",),
+        export_fields=("id", "run_id", "amount", "created_at"),
+        about=_ACCOUNT,
+        limit=EndsAfter(2, "a run gives its share back when it ends, at the latest when its approvals have expired"),
+    ),
+    TableCategory(
+        key="quota_counters",
+        title="What was used of personal limits",
+        model=QuotaCounter,
+        order=("id",),
+        row_version="concat_ws('|', t.used, t.reserved)",
+        erase_after=("quota_reservations",),
+        export_fields=("id", "period_start", "used", "reserved"),
+        about=_ACCOUNT,
+        limit=EndsAfter(quotas.KEPT_DAYS, "the sweeper deletes counters of past periods"),
+    ),
+    TableCategory(
+        key="quotas",
+        title="Limits set for this person",
+        model=Quota,
+        order=("id",),
+        row_version='t."limit"::text',
+        erase_after=("quota_counters",),
+        sample_title=str,
+        export_fields=("id", "measure", "period", "limit", "created_at"),
+        about=_ACCOUNT,
+        limit=NoLimit("A limit holds until whoever set it takes it back, or the person is erased.", _STATED),
+    ),
+    TableCategory(
+        key="blobs",
+        title="Attachments",
+        model=Blob,
+        order=("id",),
+        size_expression="t.size",
+        ages={"created": "created_at"},
+        agent_field="session__agent__name",
+        eligible={"active_run": ~_unfinished(session_id=OuterRef("session_id"))},
+        group_of=("sessions", "session_id"),
+        erase_after=("idempotency_records",),
+        sample_title=lambda blob: blob.name or blob.media_type,
+        export_fields=("id", "session_id", "sha256", "media_type", "name", "size", "created_at"),
+        file=("sha256", "name", "data"),
+        about=_CONVERSE,
+    ),
+    TableCategory(
+        key="approvals",
+        title="Tool calls that asked for approval",
+        model=Approval,
+        order=("id",),
+        row_version="t.status",
+        ages={"created": "created_at"},
+        agent_field="run__agent__name",
+        eligible={"pending_approval": ~Q(status=Approval.Status.PENDING), **_OF_RUN},
+        group_of=("runs", "run_id"),
+        erase_after=("idempotency_records",),
+        sample_title=str,
+        export_fields=(
+            "id", "run_id", "session_id", "tool", "arguments", "edited_arguments", "status", "reason", "created_at", "decided_at",
+        ),
+        about=_DECIDE,
+    ),
+    TableCategory(
+        key="approval_rules",
+        title="Standing answers to tool calls",
+        model=ApprovalRule,
+        order=("id",),
+        row_version="coalesce(t.revoked_at::text, '')",
+        ages={"created": "created_at"},
+        agent_field="agent__name",
+        eligible={"in_force": Q(revoked_at__isnull=False) | Q(expires_at__lt=Now())},
+        group_of=("sessions", "session_id"),
+        erase_after=("approvals",),
+        sample_title=str,
+        export_fields=("id", "session_id", "tool", "condition", "created_at", "expires_at", "revoked_at"),
+        about=_DECIDE,
+    ),
+    TableCategory(
+        key="items",
+        title="Messages, tool calls and their results",
+        model=Item,
+        order=("session_id", "seq"),
+        row_version="t.is_hidden::text",
+        group_of=("sessions", "session_id"),
+        erase_after=("approvals", "approval_rules", "blobs"),
+        sample_title=lambda item: item.content.get("text") or item.content.get("name") or item.kind,
+        export_fields=("session_id", "seq", "turn", "kind", "role", "content", "is_hidden", "created_at", "run_id"),
+        about=_CONVERSE,
+    ),
+    TableCategory(
+        key="run_events",
+        title="Steps of runs, as they were streamed",
+        model=RunEvent,
+        order=("run_id", "seq"),
+        group_of=("runs", "run_id"),
+        erase_after=("approvals",),
+        sample_title=lambda event: event.type,
+        export_fields=("run_id", "seq", "type", "data", "at"),
+        about=_CONVERSE,
+    ),
+    TableCategory(
+        key="model_calls",
+        title="Model calls: tokens and cost",
+        model=ModelCall,
+        order=("id",),
+        ages={"created": "at"},
+        eligible=_OF_RUN,
+        agent_field="run__agent__name",
+        group_of=("runs", "run_id"),
+        erase_after=("approvals",),
+        method="anonymise",
+        # The totals stay for the accounts; which layers the model saw is about the conversation.
+        anonymise={"context": []},
+        sample_title=str,
+        export_fields=(
+            "id", "run_id", "number", "provider", "model", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens",
+            "cost", "context", "duration_ms", "at",
+        ),
+        about=_ACCOUNT,
+    ),
+    TableCategory(
+        key="runs",
+        title="Runs: what was asked and how it ended",
+        model=Run,
+        order=("id",),
+        row_version="concat_ws('|', t.status, t.ended_at)",
+        ages={"ended": "ended_at", "created": "created_at"},
+        agent_field="agent__name",
+        eligible={
+            "pending_approval": ~Exists(Approval.objects.filter(run_id=OuterRef("id"), status=Approval.Status.PENDING)),
+            "active_run": Q(status__in=Run.FINISHED),
+        },
+        group_of=("sessions", "session_id"),
+        erase_after=("items", "run_events", "model_calls", "approvals", "quota_reservations"),
+        method="anonymise",
+        anonymise={
+            # Status, model, times, tokens and cost stay. Whoever started it may be a key named after the person.
+            "session_id": None, "epoch": 0, "request": {}, "metadata": {}, "labels": [], "output": None, "error": None,
+            "effects": [], "started_by": "", "actor_ref": "",
+        },
+        quiesce=stop_runs,
+        sample_title=lambda run: f"{run.created_at:%Y-%m-%d %H:%M} {run.status}",
+        export_fields=(
+            "id", "session_id", "status", "request", "labels", "metadata", "created_at", "started_at", "ended_at", "model_name",
+            "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost", "error", "output",
+        ),
+        about=_CONVERSE,
+        limit=NoLimit("How long it matters what was asked depends on the operator's purpose: set a policy.", _STATED),
+    ),
+    TableCategory(
+        key="sessions",
+        title="Sessions",
+        model=Session,
+        order=("id",),
+        # Metadata and state do not move the history's version.
+        row_version=(
+            "md5(concat_ws('|', t.version, t.task_version, t.status, t.title, t.labels::text, t.state::text, t.shared::text))"
+        ),
+        ages={"ended": "ended_at", "last_activity": "last_active_at", "created": "created_at"},
+        agent_field="agent__name",
+        eligible={
+            "pending_approval": ~Exists(Approval.objects.filter(session_id=OuterRef("id"), status=Approval.Status.PENDING)),
+            "active_run": Q(lease_run_id=None) & ~_unfinished(session_id=OuterRef("id")),
+        },
+        erase_after=("items", "blobs", "approvals", "approval_rules", "runs"),
+        rehome=keep_shared_items,
+        sample_title=lambda session: session.title or session.key,
+        export_fields=(
+            "id", "key", "title", "labels", "status", "created_at", "last_active_at", "ended_at", "turns", "state", "task",
+            "forked_from", "forked_at_seq",
+        ),
+        about=_CONVERSE,
+        limit=NoLimit("How long a conversation matters depends on the operator's purpose: set a policy.", _STATED),
+    ),
+)  # fmt: skip
+
+for _category in CATEGORIES:
+    register(_category)

@@ -23,5 +23,6 @@ def sweep_runs() -> None:
     approvals.expire_due()
     events.fold()
     quotas.release_stale()
+    quotas.drop_past()
     idempotency.expire()
     upkeep.close_idle_sessions()

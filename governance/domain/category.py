@@ -167,6 +167,9 @@ class Category:
         """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
         return 0
 
+    def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:
+        """Move what living rows share with these out of them, before they are deleted with all that goes along."""
+
     def count(self, *, plan: list[Chunk]) -> Counts:
         """Rows and bytes of a plan, by bucket."""
         counts = Counts(rows=sum(chunk.rows for chunk in plan), size=sum(chunk.size for chunk in plan))

@@ -34,6 +34,8 @@ def anonymise(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, t
 def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:
     root = registry.get(key)
     done = {}
+    if not anonymise:
+        root.rehome(tenant_id=tenant_id, ids=ids)
     for category in [*members_of(key), root]:
         where, values = _belonging(category, root, ids)
         act = category.anonymise_where if anonymise and category.anonymise is not None else category.delete_where

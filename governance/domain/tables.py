@@ -45,6 +45,8 @@ class TableCategory(Category):
     - `export_fields`: columns of the export, by default all but tenant and subject; `file` names the columns
       (sha256, name, bytes) of bytes that the export carries as files.
     - `quiesce`: called with `scope=` and `deadline=` before an erasure; stops running work, returns what still runs.
+    - `rehome`: called with `tenant_id=` and `ids=` before retention deletes rows with their group; moves what rows
+      that stay share with them. An erasure takes both, so it has nothing to move.
     - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
     """
 
@@ -71,6 +73,7 @@ class TableCategory(Category):
         method: Literal["delete", "anonymise"] = "delete",
         anonymise: dict[str, Any] | None = None,
         quiesce: Callable[..., int] | None = None,
+        rehome: Callable[..., Any] | None = None,
         limit: NoLimit | EndsAfter | None = None,
     ):
         if method == "anonymise" and anonymise is None:
@@ -83,7 +86,7 @@ class TableCategory(Category):
         self.export_fields, self.file_fields = export_fields, file
         self.eligible = dict(eligible) if isinstance(eligible, Mapping) else {"not_eligible": eligible} if eligible else {}
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
-        self._title, self._quiesce = sample_title, quiesce
+        self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
 
     @property
     def table(self) -> str:
@@ -177,6 +180,10 @@ class TableCategory(Category):
         if unknown:
             raise Drift(self.key, len(unknown))
         return Erased(rows=rows, size=size, already_absent=chunk.rows - rows)
+
+    def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:
+        if self._rehome:
+            self._rehome(tenant_id=tenant_id, ids=ids)
 
     def delete_where(self, where: str, values: list[Any]) -> tuple[int, int]:
         """Delete rows by a condition over alias `t`; returns rows and bytes. For groups: see domain/groups.py."""

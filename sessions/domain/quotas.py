@@ -19,7 +19,7 @@ from governance.actors import Actor
 from governance.domain import audit
 from governance.errors import NotFound
 from governance.ids import shown
-from governance.models import ApiKey, Subject
+from governance.models import ApiKey, Fence, Subject
 from sessions.domain import metering
 from sessions.errors import InvalidQuota, QuotaExists
 from sessions.models import ModelCall, Quota, QuotaCounter, QuotaReservation, Run
@@ -31,6 +31,8 @@ HOLD_COST = Decimal("0.05")
 
 # A reservation whose run is not stored by now belongs to a start that crashed.
 STALE_SECONDS = 120
+# How long counters of past periods are kept: a month's own, and two months to look back.
+KEPT_DAYS = 92
 
 _LARGEST = Decimal(10) ** 12
 _NAMED = {Quota.Scope.AGENT: Agent, Quota.Scope.API_KEY: ApiKey, Quota.Scope.SUBJECT: Subject}
@@ -199,10 +201,11 @@ def release_stale(*, subject_id: UUID | None = None, limit: int = 500) -> int:
     """Settle reservations of ended runs and release those of runs that were never stored; returns the number of runs.
 
     For the sweeper: a crash between a run's end and its settlement, or between reservation and start, leaves them.
-    `subject_id` narrows it to one subject and waives the grace.
+    `subject_id` narrows it to one subject and waives the grace. What fenced subjects hold stays until the fence ends.
     """
     mine = Run.objects.filter(id=OuterRef("run_id"))
-    stale = QuotaReservation.objects.filter(~Exists(mine) | Exists(mine.filter(status__in=Run.FINISHED)))
+    fence = Fence.objects.filter(subject_id=OuterRef("subject_id"), lifted_at=None)
+    stale = QuotaReservation.objects.filter(~Exists(mine) | Exists(mine.filter(status__in=Run.FINISHED)), ~Exists(fence))
     if subject_id is not None:
         stale = stale.filter(subject_id=subject_id)
     else:
@@ -215,6 +218,15 @@ def release_stale(*, subject_id: UUID | None = None, limit: int = 500) -> int:
         else:
             release(run_id=run_id)
     return len(run_ids)
+
+
+def drop_past(*, limit: int = 1_000) -> int:
+    """Delete counters whose period began more than KEPT_DAYS days ago and that no run holds; returns how many."""
+    fence = Fence.objects.filter(subject_id=OuterRef("subject_id"), lifted_at=None)
+    held = QuotaReservation.objects.filter(counter_id=OuterRef("id"))
+    past = QuotaCounter.objects.filter(~Exists(held), ~Exists(fence), period_start__lt=Now() - timedelta(days=KEPT_DAYS))
+    ids = list(past.order_by("id").values_list("id", flat=True)[:limit])
+    return QuotaCounter.objects.filter(id__in=ids).delete()[0] if ids else 0
 
 
 def standings(*, tenant_id: UUID) -> list[Standing]:

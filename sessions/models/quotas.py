@@ -81,7 +81,8 @@ class QuotaCounter(models.Model):
                 fields=["tenant_id", "subject_id"],
                 condition=models.Q(subject_id__isnull=False),
                 name="quota_counter_of_subject",
-            )
+            ),
+            models.Index(fields=["period_start"], name="quota_counter_by_age"),
         ]
 
     def __str__(self):
