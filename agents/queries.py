@@ -39,7 +39,8 @@ def runnable(*, tenant_id: UUID, name: str) -> tuple[Agent, AgentVersion]:
     Raises NotFound, AgentDisabled (also for archived agents) and AgentNotPublished.
     """
     code_defined.materialise(tenant_id, name)
-    agent = Agent.objects.of(tenant_id).filter(name=name).select_related("published").first()
+    # The draft may be large and is not what runs.
+    agent = Agent.objects.of(tenant_id).filter(name=name).defer("draft").select_related("published").first()
     if agent is None:
         raise NotFound
     if agent.archived_at:

@@ -51,12 +51,13 @@ def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> N
         assert kind in TYPES, kind
         rows += [run.id, first_seq + offset, run.tenant_id, run.subject_id, kind, Jsonb(data)]
     with connection.cursor() as cursor:
+        # One round trip for the rows and the wake-up.
         cursor.execute(
-            "INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
-            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events)),
-            rows,
+            "WITH written AS (INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
+            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events))
+            + ") SELECT pg_notify(%s, %s)",
+            [*rows, notify.EVENTS, run.id.hex],
         )
-    notify.send(notify.EVENTS, run.id)
 
 
 def append(*, run: Run, events: Sequence[tuple[str, dict]]) -> None:

@@ -33,8 +33,11 @@ def is_live(session: Session) -> bool:
 
 
 def take(*, session: Session, run: Run) -> None:
-    """Give the locked, free session to `run`."""
-    Session.objects.filter(id=session.id).update(lease_run_id=run.id, lease_expires_at=until(), last_active_at=Now())
+    """Give the locked, free session to `run`, and write its counters."""
+    Session.objects.filter(id=session.id).update(
+        lease_run_id=run.id, lease_expires_at=until(), last_active_at=Now(), head_seq=session.head_seq, turns=session.turns,
+        version=session.version,
+    )  # fmt: skip
     session.lease_run_id = run.id
 
 
@@ -51,6 +54,20 @@ def release(*, session_id: UUID, run_id: UUID) -> None:
     Session.objects.filter(id=session_id, lease_run_id=run_id).update(
         lease_run_id=None, lease_expires_at=None, last_active_at=Now()
     )
+
+
+def unfinished(session_id: UUID) -> list[Run]:
+    """The session's runs that are not over: running first, then as they will start. Slim rows."""
+    found = Run.objects.filter(
+        session_id=session_id, status__in=[Run.Status.RUNNING, Run.Status.QUEUED, Run.Status.AWAITING_APPROVAL]
+    )
+    order = {Run.Status.RUNNING: 0, Run.Status.QUEUED: 1, Run.Status.AWAITING_APPROVAL: 2}
+    rows = list(found.only("id", "status", "priority", "tenant_id", "subject_id").order_by("-priority", "id"))
+    return sorted(rows, key=lambda run: order[run.status])
+
+
+def has_queued(session_id: UUID) -> bool:
+    return Run.objects.filter(session_id=session_id, status=Run.Status.QUEUED).exists()
 
 
 def next_queued(session_id: UUID) -> Run | None:

@@ -200,33 +200,27 @@ def _placed(run: Run, session: Session | None, definition, request: RunRequest, 
         run.request["attachments"] = blobs.store(
             tenant_id=run.tenant_id, subject_id=run.subject_id, session=locked, attachments=request.attachments
         )
-    busy_with = _busy_with(locked)
-    if busy_with is not None:
-        _yield_or_queue(run, locked, busy_with, definition.sessions.on_busy)
+    if locked.lease_run_id is not None and not leases.is_live(locked):
+        interrupt_expired(session=locked)
+    unfinished = leases.unfinished(locked.id)
+    ahead = next((other for other in unfinished if other.status != Run.Status.AWAITING_APPROVAL), None)
+    if ahead is not None:
+        _yield_or_queue(run, ahead, len(unfinished), definition.sessions.on_busy)
         return False
     if where == "worker":
         run.save(force_insert=True)
         return False
-    _withdraw_waiting(locked)
+    if unfinished:
+        _withdraw_waiting(locked)
     _begin(run, locked, running=True)
     return True
 
 
-def _busy_with(session: Session) -> Run | None:
-    """The run that is ahead of a new one: the one with the lease, or one that is queued."""
-    if session.lease_run_id is not None:
-        if leases.is_live(session):
-            return Run.objects.filter(id=session.lease_run_id).first()
-        interrupt_expired(session=session)
-    return leases.next_queued(session.id)
-
-
-def _yield_or_queue(run: Run, session: Session, ahead: Run, on_busy: str) -> None:
+def _yield_or_queue(run: Run, ahead: Run, waiting: int, on_busy: str) -> None:
     if on_busy == "reject":
         raise SessionBusy(run_id=shown("run", ahead.id))
-    waiting = Run.objects.filter(session_id=session.id, status=Run.Status.QUEUED).count()
-    if waiting >= settings.LETHE["queue_limit"]:
-        raise QueueFull(waiting=waiting)
+    if waiting > settings.LETHE["queue_limit"]:
+        raise QueueFull(waiting=waiting - 1)
     if on_busy in ("interrupt", "rollback"):
         run.priority = leases.FRONT
         if ahead.status == Run.Status.RUNNING:
@@ -248,25 +242,28 @@ def _begin(run: Run, session: Session | None, *, running: bool) -> None:
         run.attempts += 1
     is_new = run._state.adding
     if session is not None and running:
+        if "message" in run.request:
+            _store_message(run, session)
         leases.take(session=session, run=run)
-    request = run.request
-    if session is not None and running and "message" in request:
-        _store_message(run, session, request)
-        # The words live in the history now; the row keeps what a continuation needs.
-        run.request = {name: request[name] for name in ("parameters", "culture") if request.get(name)}
     run.save(force_insert=is_new, force_update=not is_new)
-    if is_new or running:
-        started = {
-            "agent": run.agent.name, "version": run.version.number if run.version else None,
-            "session_id": shown("ses", session.id) if session else None, "session_key": session.key if session else None,
-        }  # fmt: skip
-        if running:
-            events.append(run=run, events=[("run.started", started)]) if not is_new else events.insert(
-                run=run, first_seq=1, events=[("run.started", started)]
-            )
+    if running:
+        started = ("run.started", _as_started(run, session))
+        if is_new:
+            events.insert(run=run, first_seq=1, events=[started])
+        else:
+            events.append(run=run, events=[started])
 
 
-def _store_message(run: Run, session: Session, request: dict) -> None:
+def _as_started(run: Run, session: Session | None) -> dict:
+    return {
+        "agent": run.agent.name, "version": run.version.number if run.version else None,
+        "session_id": shown("ses", session.id) if session else None, "session_key": session.key if session else None,
+    }  # fmt: skip
+
+
+def _store_message(run: Run, session: Session) -> None:
+    """Put the message into the history; the counters of the locked session are written with the lease."""
+    request = run.request
     content = {"text": request["message"]}
     if request.get("attachments"):
         content["attachments"] = request["attachments"]
@@ -278,11 +275,10 @@ def _store_message(run: Run, session: Session, request: dict) -> None:
         kind=Item.Kind.MESSAGE, role="user", content=content, turn=session.turns, group=session.head_seq,
         tokens=count_text(request["message"]), run_id=run.id,
     )  # fmt: skip
-    Session.objects.filter(id=session.id).update(
-        head_seq=session.head_seq, turns=session.turns, version=session.version, last_active_at=Now()
-    )
-    # The items' foreign keys are deferred: the run's row is written after its first item.
+    # Foreign keys are checked at commit, so the item may come before its run.
     history.insert(session=session, first_seq=session.head_seq, entries=[entry])
+    # The words live in the history now; the row keeps what a continuation needs.
+    run.request = {name: request[name] for name in ("parameters", "culture") if request.get(name)}
 
 
 def begin_next(*, session_id: UUID, where: str = "here") -> Run | None:
@@ -366,7 +362,7 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
     Returns False when the run was ended by somebody else, or its lease is lost.
     """
     with transaction.atomic():
-        locked = Run.objects.select_for_update(of=("self",)).select_related("session").filter(id=run.id).first()
+        locked = Run.objects.select_for_update().filter(id=run.id).first()
         if locked is None or locked.status != Run.Status.RUNNING:
             return False
         locked.error, locked.output = error, output
@@ -376,7 +372,9 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
             if locked.cancel_reason == "rollback" and status in (Run.Status.INTERRUPTED, Run.Status.CANCELLED):
                 _items_of(locked).update(is_hidden=True)
             _end(locked, status, [_last_event(locked, status, error, output)])
-    if locked.session_id is not None:
+        # Asked while the session's row is locked by its release: who queues later finds it free.
+        is_next = locked.session_id is not None and leases.has_queued(locked.session_id)
+    if is_next:
         begin_next(session_id=locked.session_id)
     return True
 
@@ -448,7 +446,7 @@ def _usage_of(run: Run) -> dict:
             "input_tokens": run.input_tokens, "cached_tokens": run.cached_tokens,
             "output_tokens": run.output_tokens, "reasoning_tokens": run.reasoning_tokens,
         },
-        "cost": str(run.cost) if run.cost is not None else None,
+        "cost": f"{run.cost.normalize():f}" if run.cost is not None else None,
     }  # fmt: skip
 
 

@@ -83,6 +83,12 @@ class Run(models.Model):
                 condition=models.Q(status__in=["queued", "running", "awaiting_approval"]),
                 name="run_unfinished",
             ),
+            # What is ahead of a new turn, without walking the session's past runs.
+            models.Index(
+                fields=["session"],
+                condition=models.Q(status__in=["queued", "running", "awaiting_approval"]),
+                name="run_unfinished_of_session",
+            ),
         ]
 
     def __str__(self):
