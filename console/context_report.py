@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.templatetags.ui import number
 from sessions.models import ModelCall
 
 # Name and colour of each layer, the same on every page.
@@ -71,6 +72,12 @@ class Report:
         """From the ledger."""
         layers = _layers(call.context)
         return cls(call.number, _sum(layers), window, layers, run_ref)
+
+    @property
+    def heading(self) -> str:
+        if self.window:
+            return _("%(tokens)s of %(window)s tokens") % {"tokens": number(self.tokens), "window": number(self.window)}
+        return _("%(tokens)s tokens") % {"tokens": number(self.tokens)}
 
     @property
     def parts(self) -> list[dict]:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from console import turns
 from console.context_report import Report
+from governance.errors import NotFound
 from governance.ids import shown
 from sessions.domain import events
 from sessions.models import Approval, Run
@@ -28,13 +29,17 @@ async def frames(*, run: Run, after: int, csrf_token: str, may_decide: bool) -> 
     yield b"retry: 1000\n\n"
     if after:
         await in_thread(narrator.catch_up, after)
-    async for event in events.tail(run_id=run.id, tenant_id=run.tenant_id, after=after):
-        if event is None:
-            yield b": still here\n\n"
-            continue
-        frame = await in_thread(narrator.frame, event)
-        if frame:
-            yield _encoded(event.seq, frame)
+    try:
+        async for event in events.tail(run_id=run.id, tenant_id=run.tenant_id, after=after):
+            if event is None:
+                yield b": still here\n\n"
+                continue
+            frame = await in_thread(narrator.frame, event)
+            if frame:
+                yield _encoded(event.seq, frame)
+    except NotFound:
+        # Erased while it was read: the page that asks for the stored turn is told the same.
+        pass
     yield _encoded(None, {"end": True})
 
 
@@ -76,7 +81,7 @@ class Narrator:
             case "message.completed":
                 return self._message(data)
             case "context.assembled":
-                return {"html": self._render("saw", report=Report.of_event(data, run_ref=shown("run", self.run.id)), refresh=True)}
+                return {"html": self._render("saw", report=Report.of_event(data, run_ref=shown("run", self.run.id)))}
             case "tool.called" | "tool.completed" | "tool.failed" | "tool.output_truncated":
                 return self._tool(event.type, data)
             case "approval.requested":
@@ -120,8 +125,8 @@ class Narrator:
             return None
         return {"html": self._render("text", part=turns.Text("problem" if kind == "run.failed" else "note", text))}
 
-    def _render(self, part: str, **context) -> str:
-        return render_to_string(f"{_TEMPLATE}#{part}", {**self.context, **context})
+    def _render(self, name: str, **context) -> str:
+        return render_to_string(f"{_TEMPLATE}#{name}", {**self.context, **context}).strip()
 
 
 def remark(kind: str, data: dict) -> str | None:

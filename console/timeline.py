@@ -13,7 +13,8 @@ from console.live import remark
 from console.templatetags.ui import duration
 from sessions.models import Approval, ModelCall, Run
 
-_POINTS = {"message.completed", "run.completed", "run.failed", "run.cancelled", "run.interrupted"}
+# Per mille of the track.
+_MOMENT = 6.0
 
 
 @dataclass(slots=True)
@@ -37,6 +38,15 @@ class Step:
     @property
     def offset(self) -> str:
         return "+" + duration(self.offset_ms)
+
+    @property
+    def bar_x(self) -> str:
+        """Attributes of the SVG: a dot in every language, and a moment is wide enough to be seen."""
+        return f"{min(self.start, 1000 - _MOMENT):.1f}"
+
+    @property
+    def bar_width(self) -> str:
+        return f"{max(self.width, _MOMENT):.1f}"
 
     @property
     def took(self) -> str:
@@ -76,7 +86,7 @@ class _Builder:
             case "tool.completed" | "tool.failed":
                 self._tool_done(seq, kind, known, at)
             case "approval.requested":
-                self._approval(known, at)
+                self._approval(seq, known, at)
             case _:
                 self._remark(seq, kind, data, at)
 
@@ -115,10 +125,10 @@ class _Builder:
         row.tone = {"failed": "bad", "denied": "warn", "interrupted": "warn"}.get(outcome, "tool")
         row.payloads.append((_("result"), seq))
 
-    def _approval(self, known: dict, at: datetime) -> None:
+    def _approval(self, seq: int, known: dict, at: datetime) -> None:
         approval = self.approvals.get(known.get("call_id"))
         decided = approval.decided_at if approval else None
-        row = self._add(_("Approval of %(tool)s") % {"tool": known.get("tool") or ""}, "wait", at, approval=approval)
+        row = self._add(_("Approval of %(tool)s") % {"tool": known.get("tool") or ""}, "wait", at, approval=approval, payloads=[(_("arguments"), seq)])
         row.ms, row.is_open = (self._ms(at, decided), False) if decided else (None, True)
         tool = self.tools.get(known.get("call_id"))
         if tool is not None:

@@ -80,8 +80,8 @@ class Card:
         return self.outcome is None and self.approval is not None and self.approval.status == Approval.Status.PENDING
 
     @property
-    def tone(self) -> str:
-        return {"success": "ok", "failed": "bad", "denied": "warn", "interrupted": "warn"}.get(self.outcome or "", "")
+    def kind_of_badge(self) -> str:
+        return {"success": "ok", "failed": "bad", "denied": "bad", "interrupted": "warn"}.get(self.outcome or "", "busy")
 
     @property
     def label(self) -> str:

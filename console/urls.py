@@ -13,8 +13,11 @@ from console.views import (
     members,
     overview,
     playground,
+    requests,
+    retention,
     runs,
     sessions,
+    subjects,
     tenant,
     tools,
 )
@@ -77,6 +80,29 @@ build = [
 ]
 
 govern = [
+    path("subjects", subjects.find, name="subjects"),
+    path("subjects/<str:ref>", subjects.subject, name="subject"),
+    path("subjects/<str:ref>/identifiers", subjects.identifiers, name="subject-identifiers"),
+    path("subjects/<str:ref>/preview", subjects.preview, name="subject-preview"),
+    path("subjects/<str:ref>/export", subjects.export, name="subject-export"),
+    path("subjects/<str:ref>/restrict", subjects.restrict, name="subject-restrict"),
+    path("subjects/<str:ref>/lift", subjects.lift, name="subject-lift"),
+    path("requests", requests.request_list, name="requests"),
+    path("requests/<str:ref>", requests.request_detail, name="request"),
+    path("requests/<str:ref>/progress", requests.progress, name="request-progress"),
+    path("requests/<str:ref>/samples/<slug:category>", requests.samples, name="request-samples"),
+    path("requests/<str:ref>/preview", requests.preview_again, name="request-preview"),
+    path("requests/<str:ref>/erase", requests.erase, name="request-erase"),
+    path("requests/<str:ref>/cancel", requests.cancel, name="request-cancel"),
+    path("requests/<str:ref>/receipt.json", requests.receipt, name="request-receipt"),
+    path("requests/<str:ref>/archive.zip", requests.archive, name="request-archive"),
+    path("retention", retention.policy_list, name="retention"),
+    path("retention/new", retention.policy_new, name="policy-new"),
+    path("retention/<str:ref>", retention.policy_detail, name="policy"),
+    path("retention/<str:ref>/preview", retention.policy_preview, name="policy-preview"),
+    path("retention/<str:ref>/run", retention.policy_run, name="policy-run"),
+    path("retention/<str:ref>/runs", retention.policy_runs, name="policy-runs"),
+    path("retention/<str:ref>/delete", retention.policy_delete, name="policy-delete"),
     path("audit", audit.audit_list, name="audit"),
 ]
 

@@ -11,9 +11,9 @@ from sessions.domain import approvals
 from sessions.models import Approval
 
 REMEMBER = (
-    ("", gettext_lazy("Only this call")),
-    ("session", gettext_lazy("For this session")),
-    ("agent", gettext_lazy("For every session of this agent")),
+    ("", gettext_lazy("Ask again next time")),
+    ("session", gettext_lazy("Remember for this session")),
+    ("agent", gettext_lazy("Remember for every session")),
 )
 DAYS = (
     ("1", gettext_lazy("1 day")),
@@ -23,9 +23,9 @@ DAYS = (
     ("", gettext_lazy("Until it is revoked")),
 )
 CONDITIONS = (
-    ("same", gettext_lazy("Exactly these arguments")),
+    ("same", gettext_lazy("These arguments")),
     ("any", gettext_lazy("Any arguments")),
-    ("custom", gettext_lazy("A condition on the arguments")),
+    ("custom", gettext_lazy("Arguments such that")),
 )
 # Where the domain's errors belong in this form.
 _FIELDS = {"remember.scope": "remember", "remember.expires_in_days": "days", "remember.condition": "condition"}
@@ -48,15 +48,15 @@ class DecisionForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 4, "class": "mono", "spellcheck": "false"}),
         help_text=gettext_lazy("Change them, and your version runs instead of the model's. Both are recorded."),
     )
-    remember = forms.ChoiceField(label=gettext_lazy("When approved, remember it"), required=False, choices=REMEMBER)
-    condition_kind = forms.ChoiceField(label=gettext_lazy("For calls with"), required=False, choices=CONDITIONS, initial="same")
+    remember = forms.ChoiceField(label=gettext_lazy("When approved"), required=False, choices=REMEMBER)
+    condition_kind = forms.ChoiceField(label=gettext_lazy("Calls with"), required=False, choices=CONDITIONS, initial="same")
     condition = forms.CharField(
         label=gettext_lazy("Condition"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false", "placeholder": '{"path": {"prefix": "drafts/"}}'}),
         help_text=gettext_lazy("JSON by argument: equals, prefix or one_of. All must hold."),
     )
-    days = forms.ChoiceField(label=gettext_lazy("For"), required=False, choices=DAYS, initial="7")
+    days = forms.ChoiceField(label=gettext_lazy("Holds for"), required=False, choices=DAYS, initial="7")
 
     def __init__(self, approval: Approval, data=None):
         self.approval = approval

@@ -7,6 +7,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from console import turns
+from console.forms.decision import DecisionForm
 from console.templatetags.ui import duration
 
 register = template.Library()
@@ -108,3 +109,16 @@ def lasted(run) -> str:
 def pretty(value) -> str:
     """JSON for reading."""
     return turns.pretty(value)
+
+
+@register.simple_tag
+def decision_form(approval, given=None):
+    """The form that answers an approval: the one that was refused, or a fresh one."""
+    return given if isinstance(given, DecisionForm) else DecisionForm(approval)
+
+
+@register.filter
+def past_range(source) -> int:
+    """The cursor that shows the items of a range such as `3-41`: the first seq after it."""
+    last = str(source).rpartition("-")[2]
+    return int(last) + 1 if last.isdigit() else 1

@@ -113,8 +113,8 @@ def _facts(run: Run, found: list) -> dict[int, dict]:
     if run.session_id is None or not seqs:
         return {}
     rows = Item.objects.filter(session_id=run.session_id, run_id=run.id, seq__in=seqs)
-    named = rows.values_list("seq", name=F("content__name"), outcome=F("content__outcome"), duration_ms=F("content__duration_ms"), named=True)
-    return {row.seq: {key: getattr(row, key) for key in ("name", "outcome", "duration_ms") if getattr(row, key) is not None} for row in named}
+    named = rows.values("seq", name=F("content__name"), outcome=F("content__outcome"), duration_ms=F("content__duration_ms"))
+    return {row.pop("seq"): {key: value for key, value in row.items() if value is not None} for row in named}
 
 
 def _totals(run: Run, calls: list) -> dict:
