@@ -7,8 +7,9 @@ from functools import wraps
 
 from agents.models import Agent, AgentVersion, Provider
 from governance import ids
+from governance import queries as governance
 from governance.errors import NotFound
-from governance.models import ApiKey, Export, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
+from governance.models import ApiKey, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
 from sessions.models import Approval, ApprovalRule, Quota, Run, Session
 
 
@@ -70,11 +71,11 @@ def quota_for(request, ref, permission="usage.read") -> Quota:
 
 
 def membership_for(request, ref, permission="members.read") -> Membership:
-    return _one(request, Membership.objects.select_related("member", "tenant"), permission, pk=ids.parse("mem", ref))
+    return _by(request, governance.membership_by, ref, permission)
 
 
 def key_for(request, ref, permission="keys.read") -> ApiKey:
-    return _one(request, ApiKey.objects.select_related("subject"), permission, pk=ids.parse("key", ref))
+    return _by(request, governance.key_by, ref, permission)
 
 
 def subject_for(request, ref, permission="subject.search") -> Subject:
@@ -83,16 +84,19 @@ def subject_for(request, ref, permission="subject.search") -> Subject:
 
 
 def request_for(request, ref, permission="request.read") -> SubjectRequest:
-    return _one(request, SubjectRequest.objects.select_related("subject"), permission, ref=ref)
-
-
-def export_for(request, ref, permission="subject.export") -> Export:
-    return _one(request, Export.objects.select_related("request", "subject"), permission, request__ref=ref)
+    """By its reference (`SR-2026-000123`)."""
+    return _by(request, governance.request_by, ref, permission)
 
 
 def policy_for(request, ref, permission="retention.read") -> RetentionPolicy:
-    return _one(request, RetentionPolicy.objects.all(), permission, pk=ids.parse("pol", ref))
+    return _by(request, governance.policy_by, ref, permission)
 
 
 def retention_run_for(request, ref, permission="retention.read") -> RetentionRun:
-    return _one(request, RetentionRun.objects.select_related("policy"), permission, pk=ids.parse("rtr", ref))
+    return _by(request, governance.retention_run_by, ref, permission)
+
+
+def _by(request, query, ref, permission):
+    """What one of governance's queries finds by an id; they raise NotFound themselves."""
+    request.actor.require(permission)
+    return query(tenant_id=request.tenant.pk, id=ref)

@@ -9,7 +9,8 @@ WIDTH = 1000
 def chart_of(points, *, label, kind="line", unit="", cut=None) -> dict:
     """What templates/ui/chart.html needs, in a box of 1000 x 200 that stretches to its place.
 
-    `points` are dicts with label, value, and optionally `bad` (the failed part of the value) and `shown` (its words).
+    `points` are dicts with label, value (None for none), and optionally `bad` (the failed part of the value) and
+    `shown` (its words).
     """
     points = list(points)
     top = max([float(point["value"] or 0) for point in points], default=0) or 1
@@ -35,17 +36,14 @@ def chart_of(points, *, label, kind="line", unit="", cut=None) -> dict:
                 "bad_height": f"{bad_height:.2f}" if bad else "",
             }
         )
-    curve = " ".join(
-        f"{'L' if index else 'M'}{index * step + step / 2:.2f} {column['y']}" for index, column in enumerate(columns)
-    )
-    edge = step / 2
+    curve, area = _line([(index * step + step / 2, column["y"]) for index, column in enumerate(columns)], points)
     peak = max(points, key=lambda point: float(point["value"] or 0), default=None)
     return {
         "label": label,
         "kind": kind,
         "columns": columns,
         "curve": curve,
-        "area": f"{curve} L{WIDTH - edge:.2f} {HEIGHT} L{edge:.2f} {HEIGHT} Z" if columns else "",
+        "area": area,
         "first": points[0]["label"] if points else "",
         "last": points[-1]["label"] if points else "",
         "top": f"max {peak.get('shown') or _words(peak['value'], unit)}" if peak else "",
@@ -55,6 +53,27 @@ def chart_of(points, *, label, kind="line", unit="", cut=None) -> dict:
     }
 
 
+def _line(places, points):
+    """The path of a line and of the area below it. A point without a value interrupts both: nothing is not zero."""
+    runs, run = [], []
+    for place, point in zip(places, points, strict=True):
+        if point["value"] is None:
+            runs, run = [*runs, run], []
+        else:
+            run.append(place)
+    curve = area = ""
+    for run in [*runs, run]:
+        if run:
+            # A lonely point is drawn as a short dash.
+            run = run if len(run) > 1 else [(run[0][0] - 4, run[0][1]), (run[0][0] + 4, run[0][1])]
+            path = " L".join(f"{x:.2f} {y}" for x, y in run)
+            curve += f"M{path} "
+            area += f"M{path} L{run[-1][0]:.2f} {HEIGHT} L{run[0][0]:.2f} {HEIGHT} Z "
+    return curve.strip(), area.strip()
+
+
 def _words(value, unit):
-    shown = number_format(value or 0, use_l10n=True, force_grouping=True)
+    if value is None:
+        return "–"
+    shown = number_format(value, use_l10n=True, force_grouping=True)
     return f"{shown} {unit}".strip()

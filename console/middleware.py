@@ -1,9 +1,11 @@
 """What every request carries: an id for the logs, and on pages the tenant and the actor."""
 
+import asyncio
 import uuid
 
 import structlog
 from django.contrib.auth.views import redirect_to_login
+from django.core.handlers.asgi import ASGIRequest
 from django.shortcuts import redirect, render
 
 from governance.domain import members
@@ -39,6 +41,24 @@ class RequestIdMiddleware:
             structlog.contextvars.clear_contextvars()
         response["X-Request-ID"] = request.id
         return response
+
+
+class FilesMiddleware:
+    """Under ASGI, read WhiteNoise's files in a thread, piece by piece; Django would read each whole in one go."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        response = self.get_response(request)
+        if isinstance(request, ASGIRequest) and response.streaming and not response.is_async:
+            response.streaming_content = self._pieces(response.streaming_content)
+        return response
+
+    @staticmethod
+    async def _pieces(content):
+        while (piece := await asyncio.to_thread(next, content, None)) is not None:
+            yield piece
 
 
 class TenantMiddleware:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from console.charts import chart_of
 from governance import ids
+from governance.domain import registry
 
 register = template.Library()
 
@@ -394,11 +395,6 @@ def ref(thing, prefix):
 
 
 @register.filter
-def is_list(value):
-    return isinstance(value, list | tuple)
-
-
-@register.filter
 def key_state(key):
     """The state of an API key, as `state` takes it."""
     if key.revoked_at:
@@ -416,6 +412,83 @@ def breaker_open(provider):
 def integer(value):
     """A whole number out of a decimal: 5000.000000 as 5,000."""
     return number(int(value))
+
+
+# Governance
+
+
+@register.simple_tag
+def short(value, length=20):
+    """A long id or digest by its beginning, whole in its title."""
+    text = str(value)
+    return text if len(text) <= length else format_html('<span title="{}">{}…</span>', text, text[: length - 4])
+
+
+@register.simple_tag
+def payload(event):
+    """The payload of an audit event as words, without what is empty."""
+    parts = []
+    for name, value in event.payload.items():
+        if value in (None, "", [], {}):
+            continue
+        values = value if isinstance(value, list) else [f"{key} {entry}" for key, entry in value.items()] if isinstance(value, dict) else [value]
+        parts.append(format_html("<span>{} <code>{}</code></span>", words(name), format_html_join(", ", "{}", ((short(entry),) for entry in values))))
+    return format_html_join(" ", "{}", ((part,) for part in parts))
+
+
+@register.filter
+def receipt_sum(receipt, name):
+    """A column of an erasure's receipt, summed over its categories."""
+    return number(sum(entry[name] for entry in receipt["categories"]))
+
+
+@register.filter
+def basis_words(policy):
+    """From when a retention policy counts."""
+    return {
+        "created": _("when it was made"),
+        "last_activity": _("its last activity"),
+        "ended": _("when it ended"),
+    }.get(policy.age_basis, policy.age_basis)
+
+
+@register.filter
+def is_trial(policy):
+    """Whether a retention policy counts only, for now."""
+    return bool(policy.dry_run_until and policy.dry_run_until > timezone.now())
+
+
+@register.filter
+def category_title(policy):
+    """The title of a policy's category; its key when it is no longer registered."""
+    category = registry.categories().get(policy.category)
+    return category.title if category else policy.category
+
+
+@register.filter
+def exclusion_words(reason):
+    """Why retention leaves a row, in words."""
+    return {
+        "held": _("held"),
+        "active_run": _("a run is under way"),
+        "pending_approval": _("waiting for approval"),
+        "referenced": _("still referred to"),
+        "fenced": _("an erasure or restriction covers it"),
+        "null_time": _("without a usable time"),
+        "min_keep": _("to be kept longer by law"),
+        "locked": _("in use"),
+    }.get(reason, words(reason))
+
+
+@register.filter
+def share_words(percent):
+    return f"{percent:.1f} %"
+
+
+@register.filter
+def took(run):
+    """How long a run of retention took, in milliseconds; None while it goes on."""
+    return (run.ended_at - run.started_at).total_seconds() * 1000 if run.started_at and run.ended_at else None
 
 
 @register.inclusion_tag("ui/quota_bar.html")

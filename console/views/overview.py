@@ -54,7 +54,7 @@ def _charts(days):
     labelled = [(_day(day["day"]), day) for day in days]
     tokens = [{"label": label, "value": day["input_tokens"] + day["output_tokens"]} for label, day in labelled]
     cost = [{"label": label, "value": Decimal(day["cost"]), "shown": dollars(day["cost"])} for label, day in labelled]
-    latency = [{"label": label, "value": day["latency_p95_ms"] or 0, "shown": duration(day["latency_p95_ms"])} for label, day in labelled]
+    latency = [{"label": label, "value": day["latency_p95_ms"], "shown": duration(day["latency_p95_ms"])} for label, day in labelled]
     runs = [{"label": label, "value": day["runs"], "bad": day["errors"]} for label, day in labelled]
     return [
         {"title": _("Runs a day"), "note": _("failed in red, at the foot"), "points": runs, "kind": "columns"},

@@ -63,6 +63,7 @@ function prepare(within) {
   for (const opener of within.querySelectorAll("a[data-dialog]")) opener.role = "button";
   for (const dialog of within.querySelectorAll("dialog[data-open]")) open(dialog);
   for (const clock of within.querySelectorAll("[data-until]")) tick(clock);
+  for (const field of within.querySelectorAll("[data-confirm]")) confirmed(field);
 }
 
 // Copying: data-copy names the element whose text goes to the clipboard, or is empty for the code block around it.
@@ -104,12 +105,10 @@ document.addEventListener("click", (event) => {
 document.addEventListener("change", (event) => {
   if (event.target.closest("[data-auto]")) event.target.form.requestSubmit();
 });
-document.addEventListener("input", (event) => {
-  const wanted = event.target.dataset?.confirm;
-  if (!wanted) return;
-  const button = $("[data-confirmed]", event.target.form);
-  button.disabled = event.target.value.trim() !== wanted;
-});
+function confirmed(field) {
+  $("[data-confirmed]", field.form).disabled = field.value.trim().toUpperCase() !== field.dataset.confirm.toUpperCase();
+}
+document.addEventListener("input", (event) => { if (event.target.dataset?.confirm) confirmed(event.target); });
 document.addEventListener("submit", (event) => {
   // A second click while the first request is on its way changes nothing.
   const form = event.target;

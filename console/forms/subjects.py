@@ -1,0 +1,71 @@
+"""Forms of subjects, their requests, and retention."""
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from console.listing import FilterForm, choice_field
+from console.templatetags.ui import STATES
+from governance.domain import registry, requests, retention
+from governance.domain.deadlines import PROFILES
+from governance.models import RetentionPolicy, SubjectRequest
+
+
+class FindForm(forms.Form):
+    """By POST, so that what names a person stays out of addresses, logs and histories."""
+
+    q = forms.CharField(label=_("Identifier"), max_length=500, help_text=_("The whole id your application uses, an e-mail address, a phone number, or a reference such as S-7Q4K-2M9D. It matches exactly or not at all."), widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "data-filter": True, "autofocus": True}))
+
+
+class PreviewForm(forms.Form):
+    """When the person asked, and under which law: together they set the clock."""
+
+    profile = forms.ChoiceField(label=_("Deadline of"), choices=list(PROFILES.items()))
+    received_on = forms.DateField(label=_("Received on"), required=False, widget=forms.DateInput(attrs={"type": "date"}), help_text=_("Left empty, today."))
+
+
+class EraseForm(forms.Form):
+    reason = forms.ChoiceField(label=_("Reason"), choices=list(requests.REASONS.items()))
+    confirm = forms.CharField(label=_("Reference of the subject"), max_length=500, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+    token = forms.CharField(widget=forms.HiddenInput)
+
+    def __init__(self, *args, subject, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["confirm"].widget.attrs["data-confirm"] = subject.display_ref
+        self.fields["confirm"].help_text = _("Type %s to confirm.") % subject.display_ref
+
+
+class CancelForm(forms.Form):
+    reason = forms.ChoiceField(label=_("Why"), choices=list(requests.CANCEL_REASONS.items()))
+
+
+class RequestFilters(FilterForm):
+    state = choice_field(_("State"), [(state, STATES[state][1]) for state in SubjectRequest.State.values], _("Any state"))
+    kind = choice_field(_("Kind"), SubjectRequest.Kind.choices, _("Any kind"))
+
+
+BASES = {
+    "created": _("when it was made"),
+    "last_activity": _("its last activity"),
+    "ended": _("when it ended"),
+}
+
+
+class PolicyForm(forms.Form):
+    category = forms.ChoiceField(label=_("Category"))
+    agent = forms.CharField(label=_("Only of the agent"), max_length=64, required=False, help_text=_("Its name. The narrower policy wins over one for all agents."), widget=forms.TextInput(attrs={"list": "agents", "autocomplete": "off"}))
+    days = forms.IntegerField(label=_("Keep for"), min_value=1, max_value=retention.MAX_DAYS)
+    age_basis = forms.ChoiceField(label=_("Counted from"), choices=[(basis, BASES[basis]) for basis in RetentionPolicy.AgeBasis.values])
+    action = forms.ChoiceField(label=_("Then"), choices=[(RetentionPolicy.Action.DELETE, _("delete")), (RetentionPolicy.Action.ANONYMISE, _("remove the person, keep the totals"))])
+    enabled = forms.BooleanField(label=_("On"), required=False, help_text=_("Off, it counts and deletes nothing."))
+    expected_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+
+    def __init__(self, *args, policy=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        if policy is None:
+            self.fields["category"].choices = [(category.key, category.title) for category in retention.targets()]
+            del self.fields["enabled"]
+        else:
+            category = registry.get(policy.category)
+            self.fields["age_basis"].choices = [(basis, BASES[basis]) for basis in RetentionPolicy.AgeBasis.values if basis in category.ages]
+            # Another category or agent is another policy.
+            del self.fields["category"], self.fields["agent"]
