@@ -45,10 +45,10 @@ class Command(BaseCommand):
                 "--timeout-graceful-shutdown", str(settings.LETHE["drain_seconds"]),
             ],
             "worker": [
-                python, "-m", "celery", "-A", "console", "worker", "--pool", "threads", "--concurrency", "8",
+                python, "-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "console", "worker", "--pool", "threads", "--concurrency", "8",
                 "--loglevel", "warning", "--without-gossip", "--without-mingle", "--without-heartbeat",
             ],
-            "beat": [python, "-m", "celery", "-A", "console", "beat", "--loglevel", "warning", "--pidfile", ""],
+            "beat": [python, "-m", "celery", "--quiet", "-A", "console", "beat", "--loglevel", "warning", "--pidfile", ""],
         }  # fmt: skip
 
     def _greet(self, welcome):
