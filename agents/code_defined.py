@@ -63,7 +63,7 @@ def _store(tenant_id: UUID, name: str, document: dict) -> None:
         [Agent(tenant_id=tenant_id, name=name, draft=document, origin=Agent.Origin.CODE, **texts)],
         ignore_conflicts=True,
     )
-    agent = Agent.objects.select_for_update(of=("self",)).select_related("published").get(tenant_id=tenant_id, name=name)
+    agent = Agent.objects.select_for_update().get(tenant_id=tenant_id, name=name)
     if _is_current(agent, document):
         return
     if agent.origin == Agent.Origin.CATALOGUE:

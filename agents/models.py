@@ -52,7 +52,7 @@ class Agent(models.Model):
 
 
 class AgentVersion(models.Model):
-    """An immutable, numbered definition."""
+    """An immutable, numbered definition. A trigger refuses to change one (migration version_is_immutable)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     agent = models.ForeignKey("agents.Agent", models.CASCADE, related_name="versions")

@@ -1,11 +1,10 @@
 """What the checks found: every problem at once, each at the path of the field that carries it."""
 
-import copy
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from agents.definition import Definition
+from agents.definition import Definition, normalise
 
 Severity = Literal["error", "warning", "info"]
 _ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -103,8 +102,8 @@ class Findings:
 
 
 def apply_fix(document: dict, fix: dict | Fix) -> dict:
-    """A copy of the document with a fix applied: missing objects on the way are made, None takes a value away."""
-    changed = copy.deepcopy(document)
+    """The normalised document with a fix applied: missing objects on the way are made, None takes a value away."""
+    changed = normalise(document)
     for path, value in (fix["set"] if isinstance(fix, dict) else fix.set).items():
         *way, last = path.split(".")
         inner: Any = changed

@@ -21,17 +21,17 @@ def read(document: dict, findings: Findings) -> Definition:
     except ValidationError as error:
         broken: dict[Loc, list[ErrorDetails]] = {}
         for detail in error.errors(include_url=False):
-            broken.setdefault(_place(detail["loc"]), []).append(detail)
+            broken.setdefault(_place(detail), []).append(detail)
         for place, details in broken.items():
             _report(document, place, details, findings)
         return _rest(Definition, document, (), frozenset(broken))
 
 
-def _place(loc: Loc) -> Loc:
+def _place(detail: ErrorDetails) -> Loc:
     """Where in the document an error lies, without pydantic's own steps (a member of a union, a key of a map)."""
     place: list[str | int] = []
     annotation: Any = Definition
-    for step in loc:
+    for step in detail["loc"][:-1] if _is_of_key(detail) else detail["loc"]:
         inner = bare(annotation)
         if isinstance(inner, type) and issubclass(inner, Part):
             place.append(step)
@@ -46,6 +46,11 @@ def _place(loc: Loc) -> Loc:
     return tuple(place)
 
 
+def _is_of_key(detail: ErrorDetails) -> bool:
+    """Whether the key of a map is wrong, not its value."""
+    return detail["loc"][-1:] == ("[key]",) and detail["type"] != "extra_forbidden"
+
+
 def _report(document: dict, place: Loc, details: list[ErrorDetails], findings: Findings) -> None:
     path = ".".join(str(step) for step in place)
     detail = details[0]
@@ -53,7 +58,7 @@ def _report(document: dict, place: Loc, details: list[ErrorDetails], findings: F
         _report_unknown_key(document, place, path, findings)
     elif len(details) > 1 and place[-1:] == ("default",):
         findings.error("wrong_type", path, "This must be text, a number, or true or false.")
-    elif detail["loc"][-1:] == ("[key]",):
+    elif _is_of_key(detail):
         _report_key(place, path, findings)
     else:
         code, message = _sentence(detail)

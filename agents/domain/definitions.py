@@ -200,15 +200,13 @@ def _published(locked: Agent, agent: Agent, *, document: dict, note: str, by: Ac
 
 
 def _locked(agent: Agent, by: Actor) -> Agent:
-    """The agent's row, locked until the transaction ends. Raises NotFound and AgentReadOnly."""
+    """The agent's row, locked until the transaction ends. Raises NotFound and AgentReadOnly.
+
+    The published version is read afterwards, by a statement of its own: joined to the locking one, it would be the
+    version from before the wait.
+    """
     check_tenant(agent.tenant_id, by, "agents.write")
-    locked = (
-        Agent.objects.of(by.tenant_id)
-        .select_for_update(of=("self",))
-        .select_related("published")
-        .filter(pk=agent.pk)
-        .first()
-    )
+    locked = Agent.objects.of(by.tenant_id).select_for_update().filter(pk=agent.pk).first()
     if locked is None:
         raise NotFound
     if code_defined.is_read_only(locked):

@@ -1,0 +1,45 @@
+"""Definitions, agents and providers for tests, made by the product's own verbs."""
+
+import itertools
+from typing import Any
+
+from agents.domain import definitions, providers
+from agents.models import Agent, Provider
+from governance.actors import system
+from governance.models import Tenant
+
+_numbers = itertools.count(1)
+MODELS = [{"name": "demo-1", "context_window": 32_768, "max_output_tokens": 4096, "output_price": "0"}]
+
+
+def document(name: str | None = None, **values: Any) -> dict:
+    """A definition without any problem on the provider `demo`, plus what is given."""
+    return {
+        "name": name or f"agent-{next(_numbers)}",
+        "instructions": "Help.",
+        "model": {"provider": "demo", "model": "demo-1"},
+        "compaction": {"strategy": "none"},
+        **values,
+    }
+
+
+def provider(tenant: Tenant, name: str = "demo", kind: str = "demo", **values: Any) -> Provider:
+    """The tenant's provider of that name; a new one unless it is there."""
+    found = Provider.objects.filter(tenant=tenant, name=name).first()
+    values.setdefault("models", MODELS if kind == "demo" else [])
+    by = system(tenant.id)
+    return found or providers.create_provider(tenant_id=tenant.id, by=by, name=name, kind=kind, **values)
+
+
+def draft(tenant: Tenant, name: str | None = None, **values: Any) -> Agent:
+    """An agent with a draft and nothing published."""
+    provider(tenant)
+    return definitions.create_agent(tenant_id=tenant.id, document=document(name, **values), by=system(tenant.id))
+
+
+def published(tenant: Tenant, name: str | None = None, **values: Any) -> Agent:
+    """An agent whose draft is published as version 1."""
+    made = draft(tenant, name, **values)
+    definitions.publish(agent=made, note="First", by=system(tenant.id))
+    made.refresh_from_db()
+    return made
