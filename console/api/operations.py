@@ -110,6 +110,8 @@ def read_query(serializer_class: type[serializers.Serializer], request) -> dict:
 
 
 def read_body(serializer_class: type[serializers.Serializer], request) -> dict:
-    serializer = serializer_class(data=request.data, context={"request": request})
+    # An empty body is an object without fields; the value null is none.
+    data = request.data if request.data is not None else []
+    serializer = serializer_class(data=data, context={"request": request})
     serializer.is_valid(raise_exception=True)
     return serializer.validated_data

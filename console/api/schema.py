@@ -32,6 +32,9 @@ SUBJECT = OpenApiParameter(
 IF_MATCH = OpenApiParameter(
     "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True, description="The ETag of the state that the edit replaces."
 )
+IF_MATCH_OPTIONAL = OpenApiParameter(
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="The ETag of the state that is meant; any, when it is left out."
+)
 
 
 class Problem(serializers.Serializer):

@@ -104,13 +104,32 @@ class CompileReport(Output):
 
 
 class ImportBody(Strict):
+    """A file that `export` wrote: by itself, or as `document` beside what to do with it."""
+
     document = JsonObject(help_text="A file that `export` wrote.")
-    dry_run = serializers.BooleanField(default=False, help_text="Only list what is missing here; write nothing.")
+    name = Name(required=False, allow_null=True, default=None, max_length=64, help_text="Import it under another name.")
+    allow_missing = serializers.BooleanField(default=False, help_text="Import it unpublished when something is missing here.")
+    dry_run = serializers.BooleanField(default=False, help_text="Only say what is missing here; write nothing.")
+
+    def to_internal_value(self, data):
+        if isinstance(data, dict) and "format" in data and "document" not in data:
+            data = {"document": data}
+        return super().to_internal_value(data)
+
+
+class ImportQuery(serializers.Serializer):
+    dry_run = serializers.BooleanField(required=False, help_text="As in the body, for a file that is sent by itself.")
 
 
 class ImportCheck(Output):
-    missing = Json(help_text="What the agent refers to and this tenant does not have.")
+    """What importing would meet."""
+
+    name = serializers.CharField()
     exists = serializers.BooleanField(help_text="An agent of this name is here already.")
+    versions = serializers.IntegerField()
+    publishes = serializers.BooleanField(help_text="What was published would be published here too.")
+    missing = Json(help_text="What the agent refers to and this tenant does not have: [{kind, name, path, message}].")
+    report = JsonObject(help_text="The compile report of what would be published.")
 
 
 class ListedModel(Strict):

@@ -148,6 +148,7 @@ class Decimal(serializers.DecimalField):
     def __init__(self, **options):
         options.setdefault("max_digits", 18)
         options.setdefault("decimal_places", 8)
+        options.setdefault("normalize_output", True)
         super().__init__(**options)
 
 

@@ -191,6 +191,23 @@ class RetentionPolicy(Output):
     updated_at = Time()
 
 
+class Measure(Output):
+    rows = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+
+
+class PolicyPreview(Output):
+    """What a run would delete now."""
+
+    policy_version = serializers.IntegerField()
+    cutoff = serializers.CharField(help_text="What is older would go.")
+    eligible = Measure()
+    share_of_table = serializers.FloatField(help_text="0 to 1.")
+    excluded = JsonObject(help_text="Rows that stay although they are old enough, by reason.")
+    by_day = Json(help_text="Rows by the day of their age: [{day, rows}].")
+    needs_approval = serializers.BooleanField()
+
+
 class RetentionRunFilters(Paging):
     policy = serializers.CharField(required=False, max_length=40, help_text="A policy's id.")
     state = serializers.ChoiceField(RetentionRunModel.State.choices, required=False)

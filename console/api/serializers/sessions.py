@@ -5,6 +5,7 @@ from rest_framework import serializers
 from console.api.operations import Paging
 from console.api.serializers.base import Decimal, Id, Json, JsonObject, Name, Output, Strict, Text, Time
 from sessions import queries
+from sessions.errors import EmptyMessage
 from sessions.models import Approval as ApprovalModel
 from sessions.models import Item as ItemModel
 from sessions.models import Run as RunModel
@@ -131,6 +132,11 @@ class RunBody(Strict):
     approvals = ApprovalAnswer(many=True, required=False, default=list, help_text="Decisions that a waiting run continues with, instead of a message.")
     culture = Name(required=False, allow_null=True, max_length=35, help_text="BCP 47 language of the instructions.")
     metadata = JsonObject(required=False, default=dict, help_text="The application's own values; never read.")
+
+    def validate(self, asked):
+        if not asked["message"].strip() and not asked["attachments"] and not asked["approvals"]:
+            raise EmptyMessage
+        return asked
 
     def validate_message(self, message):
         limit = settings.LETHE["message_max_chars"]

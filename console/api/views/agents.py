@@ -10,7 +10,7 @@ from console.api import etag
 from console.api.documents import DEFINITION, MERGE_PATCH
 from console.api.endpoint import Endpoint
 from console.api.operations import operation
-from console.api.schema import IF_MATCH
+from console.api.schema import IF_MATCH, IF_MATCH_OPTIONAL
 from console.api.serializers import agents as shapes
 from console.api.views.responses import json_answer, not_modified
 from governance.errors import NotFound
@@ -123,10 +123,25 @@ class Restore(AgentChange):
 
 
 class Publish(AgentChange):
-    @operation("Publish the draft of an agent", body=shapes.PublishBody, answer=shapes.AgentVersion, status=201, errors=(409, 422))
+    @operation(
+        "Publish the draft of an agent",
+        body=shapes.PublishBody,
+        answer=shapes.AgentVersion,
+        answers={(201, "application/json"): shapes.AgentVersion, (200, "application/json"): shapes.AgentVersion},
+        parameters=(IF_MATCH_OPTIONAL,),
+        errors=(409, 422),
+    )
     def post(self, request, name):
-        """Make the draft an immutable version and let new runs use it. Identical content publishes nothing new."""
-        return definitions.publish(agent=self.agent(name), note=self.data["note"], by=self.actor)
+        """Make the draft an immutable version and let new runs use it (201).
+
+        A draft that says what is published already publishes nothing: 200 and the published version. With `If-Match`
+        only that state of the draft is published.
+        """
+        agent = self.agent(name)
+        before = agent.published
+        expected = etag.expected(request, current=agent.draft_counter) if "If-Match" in request.headers else None
+        version = definitions.publish(agent=agent, note=self.data["note"], expected=expected, by=self.actor)
+        return json_answer(shapes.AgentVersion(version).data, status=200 if version == before else 201)
 
 
 class Rollback(AgentChange):
@@ -191,16 +206,18 @@ class Import(Agent):
     @operation(
         "Import an agent",
         body=shapes.ImportBody,
+        query=shapes.ImportQuery,
         answers={(201, "application/json"): shapes.Agent, (200, "application/json"): shapes.ImportCheck},
         errors=(409, 422),
     )
     def post(self, request, name):
         """With `dry_run`, only what this tenant is missing (200); otherwise the agent (201)."""
-        if self.data["dry_run"]:
-            return json_answer(transfer.check_import(tenant_id=self.tenant_id, document=self.data["document"]))
-        agent = transfer.import_agent(tenant_id=self.tenant_id, document=self.data["document"], by=self.actor)
-        self.headers["Location"] = f"/api/agents/{agent.name}"
-        return json_answer(shapes.Agent(agent).data, status=201)
+        options = dict(self.data)
+        if options.pop("dry_run") or self.query.get("dry_run"):
+            check = transfer.check_import(tenant_id=self.tenant_id, document=options["document"], name=options["name"])
+            return json_answer(check)
+        agent = transfer.import_agent(tenant_id=self.tenant_id, by=self.actor, **options)
+        return json_answer(shapes.Agent(agent).data, status=201, headers={"Location": f"/api/agents/{agent.name}"})
 
 
 def _text_of(agent, which):

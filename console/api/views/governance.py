@@ -1,7 +1,6 @@
 """Subjects, requests about them, retention, and the audit trail."""
 
 from django.http import StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
 from console.api import etag, pagination
@@ -9,7 +8,6 @@ from console.api.endpoint import NOBODY, Endpoint
 from console.api.errors import PreconditionRequired
 from console.api.operations import operation
 from console.api.serializers import governance as shapes
-from console.api.views.responses import json_answer
 from governance import queries
 from governance.domain import exports, previews, requests, retention, subjects
 from governance.errors import NotFound
@@ -246,10 +244,10 @@ class Policy(PolicyEndpoint):
 class PreviewPolicy(PolicyEndpoint):
     permission = {"POST": "retention.read"}
 
-    @operation("Preview a retention policy", answers={(200, "application/json"): OpenApiTypes.OBJECT}, errors=(409, 422))
+    @operation("Preview a retention policy", answer=shapes.PolicyPreview, errors=(409, 422))
     def post(self, request, id):
         """What a run would delete now, by day, and what it would leave and why. Deletes nothing."""
-        return json_answer(retention.preview_policy(policy=self.policy(id), by=self.actor))
+        return retention.preview_policy(policy=self.policy(id), by=self.actor)
 
 
 class RunPolicy(PolicyEndpoint):

@@ -91,4 +91,4 @@ def plain(data: dict) -> dict:
 
 
 def _price(name, value):
-    return str(value) if name.endswith("_price") and value is not None else value
+    return f"{value.normalize():f}" if name.endswith("_price") and value is not None else value

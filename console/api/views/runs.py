@@ -171,7 +171,8 @@ class Cancel(RunEndpoint):
     @operation("Cancel a run", answer=shapes.RunSummary, errors=(409,), parameters=(SUBJECT,))
     def post(self, request, id):
         """Ask the run to stop, wherever it is executed. Cancelling it again changes nothing."""
-        return runs.cancel(run=self.run_named(id), by=self.actor)
+        runs.cancel(run=self.run_named(id), by=self.actor)
+        return self.run_named(id)
 
 
 def document(run) -> dict:

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from agents.domain import definitions
 from governance.domain import audit, keys, subjects
 from governance.models import RetentionPolicy, RetentionRun, SubjectRequest, Tenant
 from governance.permissions import SCOPES
@@ -81,7 +82,8 @@ def make_world(slug: str, mark: str) -> World:
     person = subjects.resolve(tenant_id=tenant.id, value="person-1")
     provider = sessions.provider(tenant, name="demo", model_list=[{"name": "demo"}])
     document = {"name": "support", "description": mark, "model": {"provider": "demo", "model": "demo"}}
-    agent = sessions.agent(tenant, "support", document=document)
+    agent = definitions.create_agent(tenant_id=tenant.id, document=document, by=governance.lethe(tenant))
+    definitions.publish(agent=agent, by=governance.lethe(tenant))
     session = sessions.session(agent, None, "case-1", title=f"Title {mark}", labels=[mark])
     personal = sessions.session(agent, person, "case-1", title=f"Personal {mark}")
     run = sessions.run(session=session, metadata={"mark": mark})
@@ -96,8 +98,9 @@ def make_world(slug: str, mark: str) -> World:
     quota = Quota.objects.create(tenant=tenant, scope="tenant", measure="runs", period="day", limit=1000)
     policy = RetentionPolicy.objects.create(tenant=tenant, category="runs", days=30)
     retention_run = RetentionRun.objects.create(
-        tenant=tenant, policy=policy, policy_version=1, scheduled_for=timezone.now(), cutoff=timezone.now(), started_by=mark
-    )
+        tenant=tenant, policy=policy, policy_version=1, scheduled_for=timezone.now(), cutoff=timezone.now(),
+        state="completed", started_by=mark,
+    )  # fmt: skip
     request = SubjectRequest.objects.create(
         tenant=tenant, subject=person, ref="SR-2026-000001", kind="erase", requester_label=mark,
         due_at=timezone.now() + timedelta(days=20), receipt={"mark": mark},

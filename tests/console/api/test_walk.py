@@ -16,6 +16,7 @@ SUCCESS = {200, 201, 202, 204}
 # Calls that need more than a world has; their own tests carry them out.
 REFUSED = {
     "POST /agents/import": 400,
+    "DELETE /providers/{provider}": 409,
     "POST /subjects/{person}/erase": 400,
     "GET /subject-requests/{request}/archive": 404,
 }

@@ -1,0 +1,92 @@
+"""Providers and tools over the API."""
+
+import pytest
+
+from agents.models import Provider
+from tests.console.api.conftest import problem
+from tests.factories import sessions
+
+BODY = {"name": "main", "kind": "openai", "key": "sk-secret-1234", "models": [{"name": "gpt-5", "inputPrice": "0.25", "context_window": 400000}]}
+
+
+def test_create_never_shows_the_key(api, world):
+    answer = api.post("/providers", BODY)
+
+    assert answer.status_code == 201, answer.content
+    assert answer["Location"] == "/api/providers/main"
+    shown = answer.json()
+    assert (shown["has_key"], shown["key_hint"]) == (True, "1234")
+    assert "sk-secret" not in answer.content.decode()
+    assert b"sk-secret" not in bytes(Provider.objects.get(tenant=world.tenant, name="main").key_enc)
+    assert shown["models"][0]["input_price"] == "0.25"
+
+
+@pytest.mark.parametrize(
+    "change, path",
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"kind": "other"}, "kind"),
+        ({"models": [{"name": "m", "input_price": "-1"}]}, "models.0.input_price"),
+        ({"models": [{}]}, "models.0.name"),
+        ({"max_concurrency": 0}, "max_concurrency"),
+        ({"api": "soap"}, "api"),
+    ],
+)
+def test_create_refuses_settings_that_make_no_sense(api, change, path):
+    answer = api.post("/providers", {**BODY, **change})
+
+    assert answer.status_code == 400
+    assert list(problem(answer)["errors"]) == [path]
+
+
+def test_private_address_is_refused(api):
+    answer = api.post("/providers", {"name": "inner", "kind": "openai_compatible", "base_url": "http://169.254.169.254/v1"})
+
+    assert answer.status_code in (400, 403)
+    problem(answer)
+
+
+def test_create_refuses_a_name_that_is_taken(api):
+    answer = api.post("/providers", {"name": "demo", "kind": "demo"})
+
+    assert (answer.status_code, problem(answer)["code"]) == (409, "provider_exists")
+
+
+def test_change_leaves_the_key_alone_unless_it_is_sent(api, world):
+    api.post("/providers", BODY)
+
+    api.patch("/providers/main", {"max_concurrency": 4})
+    kept = Provider.objects.get(tenant=world.tenant, name="main")
+    api.patch("/providers/main", {"key": ""})
+    removed = Provider.objects.get(tenant=world.tenant, name="main")
+
+    assert (kept.max_concurrency, bool(kept.key_enc)) == (4, True)
+    assert removed.key_enc is None
+
+
+def test_delete_refuses_while_agents_use_it(api, world):
+    sessions.provider(world.tenant, name="unused")
+
+    used = api.delete("/providers/demo")
+    unused = api.delete("/providers/unused")
+
+    assert (used.status_code, problem(used)["code"]) == (409, "provider_in_use")
+    assert unused.status_code == 204
+
+
+def test_demo_provider_passes_its_test(api):
+    answer = api.post("/providers/demo/test", {})
+
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["ok"] is True
+
+
+def test_tools_are_listed_with_schema_and_effect(api):
+    listed = api.get("/tools").json()["results"]
+    clock = api.get("/tools/current_time").json()
+
+    assert [tool["name"] for tool in listed] == sorted(tool["name"] for tool in listed)
+    assert clock in listed
+    assert (clock["effect"], clock["schema"]["type"]) == ("read", "object")
+    assert api.get("/tools/none").status_code == 404
