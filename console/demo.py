@@ -69,3 +69,5 @@ def _talk(tenant: Tenant) -> None:
         for message in messages:
             run = runs.start(agent_name=agent, request=RunRequest(message=message, session_key=key), by=by, subject=subject)
             runner.runner().wait(run.id)
+    # The process that starts Lethe runs nothing itself from here on.
+    runner.drain(5)
