@@ -21,6 +21,7 @@ from governance.text import clean
 
 _NAME = TypeAdapter(Name)
 MAX_NOTE = 2000
+_SAVED = ["draft", "draft_counter", "draft_saved_by", "draft_saved_at", "display_name", "description"]
 
 
 def create_agent(*, tenant_id: UUID, document: Any, by: Actor) -> Agent:
@@ -57,25 +58,19 @@ def save_draft(*, agent: Agent, document: Any, expected: int, by: Actor) -> Agen
     "document"}) and `yours`, both whole documents.
     """
     draft = normalise(document)
-    agent = _locked(agent, by)
-    if draft.setdefault("name", agent.name) != agent.name:
+    locked = _locked(agent, by)
+    if draft.setdefault("name", locked.name) != locked.name:
         raise Invalid(
-            f"This is the agent {agent.name}; its name cannot change.",
+            f"This is the agent {locked.name}; its name cannot change.",
             errors={"name": ["The name of an agent cannot change."]},
         )
-    if agent.draft_counter != expected:
-        raise VersionConflict(current=_current(agent), yours=draft)
-    if agent.draft == draft:
-        return agent
-    agent.draft, agent.draft_counter, agent.draft_saved_by = draft, agent.draft_counter + 1, by.label
-    for field, text in _texts(draft).items():
-        setattr(agent, field, text)
-    agent.draft_saved_at = Now()
-    agent.save(
-        update_fields=["draft", "draft_counter", "draft_saved_by", "draft_saved_at", "display_name", "description"]
-    )
-    agent.refresh_from_db(fields=["draft_saved_at"])
-    _record("agent.saved", agent, by, counter=agent.draft_counter)
+    if locked.draft_counter != expected:
+        raise VersionConflict(current=_current(locked), yours=draft)
+    if locked.draft != draft:
+        saved = {"draft": draft, "draft_counter": expected + 1, "draft_saved_by": by.label, **_texts(draft)}
+        Agent.objects.filter(pk=locked.pk).update(**saved, draft_saved_at=Now())
+        _record("agent.saved", locked, by, counter=expected + 1)
+    agent.refresh_from_db(fields=_SAVED)
     return agent
 
 
