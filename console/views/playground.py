@@ -49,6 +49,10 @@ class Choice:
         return [entry for entry in declared if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
 
     @property
+    def needs_parameters(self) -> bool:
+        return any(entry.get("required") and entry.get("default") is None for entry in self.parameters)
+
+    @property
     def model(self) -> str:
         binding = self.document.get("model")
         return str(binding.get("model", "")) if isinstance(binding, dict) else ""

@@ -1,9 +1,10 @@
 // Runs while they happen. Each element with data-stream follows its run; the frames carry HTML made by the server,
 // so what streams in looks like what is read later. When a run is over, its stored turn replaces the live one.
 const sources = new Map();
-const page = document.scrollingElement;
-const atBottom = () => innerHeight + scrollY > page.scrollHeight - 160;
-const toBottom = () => scrollTo({ top: page.scrollHeight });
+// What scrolls: the conversation itself where it is one part of a page, otherwise the page.
+const page = document.querySelector("[data-scroller]") || document.scrollingElement;
+const atBottom = () => page.clientHeight + page.scrollTop > page.scrollHeight - 160;
+const toBottom = () => page.scrollTo({ top: page.scrollHeight });
 
 function follow(turn) {
   if (sources.has(turn)) return;
@@ -101,4 +102,4 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 });
 document.addEventListener("htmx:load", (event) => prepare(event.detail.elt));
 prepare(document);
-if (document.querySelector("[data-chat]")) toBottom();
+if (document.querySelector("[data-chat] article")) toBottom();
