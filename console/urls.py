@@ -5,9 +5,11 @@ from django.urls import path
 from console.api.views import system
 from console.views import (
     account,
+    agents,
     api_keys,
     approvals,
     audit,
+    editor,
     errors,
     gallery,
     members,
@@ -76,6 +78,26 @@ operate = [
 ]
 
 build = [
+    path("agents", agents.agents, name="agents"),
+    # No agent's name begins with a tilde.
+    path("agents/~new", agents.agent_new, name="agent-new"),
+    path("agents/~import", agents.agent_import, name="agent-import"),
+    path("agents/<str:name>", agents.agent, name="agent"),
+    path("agents/<str:name>/edit", editor.edit, name="agent-edit"),
+    path("agents/<str:name>/edit/check", editor.check, name="agent-check"),
+    path("agents/<str:name>/edit/try", editor.try_draft, name="agent-try"),
+    path("agents/<str:name>/edit/resolve", editor.resolve, name="agent-resolve"),
+    path("agents/<str:name>/publish", editor.publish, name="agent-publish"),
+    path("agents/<str:name>/compare", agents.compare, name="agent-compare"),
+    path("agents/<str:name>/export", agents.export, name="agent-export"),
+    path("agents/<str:name>/disable", agents.switch, {"verb": "disable"}, name="agent-disable"),
+    path("agents/<str:name>/enable", agents.switch, {"verb": "enable"}, name="agent-enable"),
+    path("agents/<str:name>/archive", agents.switch, {"verb": "archive"}, name="agent-archive"),
+    path("agents/<str:name>/restore", agents.switch, {"verb": "restore"}, name="agent-restore"),
+    path("agents/<str:name>/delete", agents.delete, name="agent-delete"),
+    path("agents/<str:name>/versions", agents.versions, name="agent-versions"),
+    path("agents/<str:name>/versions/<int:number>", agents.version, name="agent-version"),
+    path("agents/<str:name>/versions/<int:number>/rollback", agents.rollback, name="agent-rollback"),
     path("tools", tools.tool_list, name="tools"),
 ]
 

@@ -383,6 +383,12 @@ def get(mapping, key):
 
 
 @register.filter
+def pairs(mapping):
+    """Names and values of a mapping. Not `mapping.items`: that would be its entry of that name, when it has one."""
+    return mapping.items() if mapping else ()
+
+
+@register.filter
 def words(value):
     """`privacy_officer` as `privacy officer`."""
     return str(value).replace("_", " ")

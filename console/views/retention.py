@@ -103,7 +103,7 @@ def policy_preview(request, ref):
     context = {
         "preview": preview,
         "share": preview["share_of_table"] * 100,
-        "points": _points(preview["by_day"]),
+        "points": chart_points(preview["by_day"]),
         "excluded": [(reason, rows) for reason, rows in preview["excluded"].items() if rows],
         "bytes": size(preview["eligible"]["bytes"]),
     }
@@ -117,7 +117,7 @@ def policy_preview(request, ref):
 COLUMNS = 60
 
 
-def _points(by_day):
+def chart_points(by_day):
     """Rows by day as columns, gaps filled, at most COLUMNS of them."""
     if not by_day:
         return []
