@@ -1,6 +1,6 @@
 """Every address of Lethe. Pages are closed by default (LoginRequiredMiddleware); each view asks for its permission."""
 
-from django.urls import path
+from django.urls import include, path
 
 from console.api.views import system
 from console.views import (
@@ -15,6 +15,7 @@ from console.views import (
     members,
     overview,
     playground,
+    providers,
     requests,
     retention,
     runs,
@@ -99,6 +100,12 @@ build = [
     path("agents/<str:name>/versions/<int:number>", agents.version, name="agent-version"),
     path("agents/<str:name>/versions/<int:number>/rollback", agents.rollback, name="agent-rollback"),
     path("tools", tools.tool_list, name="tools"),
+    path("providers", providers.provider_list, name="providers"),
+    path("providers/~new", providers.provider_new, name="provider-new"),
+    path("providers/<str:name>", providers.provider_detail, name="provider"),
+    path("providers/<str:name>/edit", providers.provider_edit, name="provider-edit"),
+    path("providers/<str:name>/test", providers.provider_test, name="provider-test"),
+    path("providers/<str:name>/delete", providers.provider_delete, name="provider-delete"),
 ]
 
 govern = [
@@ -147,6 +154,7 @@ settings = [
 api = [
     path("healthz", system.healthz, name="healthz"),
     path("readyz", system.readyz, name="readyz"),
+    path("api/", include("console.api.urls")),
 ]
 
 urlpatterns = [*shell, *operate, *build, *govern, *settings, *api]
