@@ -1,0 +1,124 @@
+"""The gate: a store that nobody answers for stops the start-up and the tests, by name.
+
+Django runs the model checks with every command; those that read the database run with `migrate` and in `problems()`,
+which web, worker and beat call before they take work.
+"""
+
+from datetime import UTC, date, datetime
+
+from django.apps import apps
+from django.core.checks import Error, Tags, register
+from django.db import connections
+
+from governance.domain import registry
+from governance.waivers import waivers
+
+
+def problems() -> list[Error]:
+    """Every finding, database included. An empty list means ready."""
+    return [*check_models(), *check_order(), *check_limits(), *check_tables(databases=["default"])]
+
+
+@register()
+def check_models(app_configs=None, **kwargs) -> list[Error]:
+    """E001 for each model whose table is in no category and not waived, and for each waiver past its date."""
+    tables = {model._meta.db_table: model._meta.label for model in apps.get_models(include_auto_created=True)}
+    return [*_unaccounted(tables), *_outdated(datetime.now(UTC).date())]
+
+
+@register()
+def check_order(app_configs=None, **kwargs) -> list[Error]:
+    """E004 when the order of erasure is a cycle or names a category that does not exist."""
+    known = registry.categories()
+    found = [
+        Error(f"Category {category.key} goes after {name!r}, which is not registered.", id="governance.E004")
+        for category in known.values()
+        for name in (*category.erase_after, *(category.group_of or ())[:1])
+        if name not in known
+    ]
+    try:
+        registry.erase_order()
+    except registry.CycleError as error:
+        found.append(Error(f"The order of erasure is a cycle: {' -> '.join(error.args[1])}.", id="governance.E004"))
+    return found
+
+
+@register()
+def check_limits(app_configs=None, **kwargs) -> list[Error]:
+    """E005 for a category that may grow for ever without anybody having said why."""
+    return [
+        Error(
+            f"Category {category.key} has no end.",
+            hint="Give it `limit=`: NoLimit(why, since when) or EndsAfter(days, how); or let it follow a parent.",
+            id="governance.E005",
+        )
+        for category in registry.categories().values()
+        if category.limit is None and category.group_of is None
+    ]
+
+
+@register(Tags.database)
+def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
+    """E001 for each table of the database without a model that is in no category and not waived; E002 for a category's table that
+    lacks its columns or its guard.
+    """
+    found = []
+    modelled = {model._meta.db_table for model in apps.get_models(include_auto_created=True)}
+    for alias in databases or []:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_TABLES)
+            tables = {name for (name,) in cursor.fetchall()}
+            cursor.execute(_GUARDED)
+            guarded = {name for (name,) in cursor.fetchall()}
+        # Before the first migration there is nothing to find fault with.
+        if "governance_fence" in tables:
+            found += [*_unaccounted({name: name for name in tables - modelled}), *_unguarded(tables, guarded)]
+    return found
+
+
+_TABLES = """
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
+"""
+_GUARDED = """
+SELECT c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE p.proname = 'subject_guard' AND t.tgenabled IN ('O', 'A')
+"""
+
+
+def _unaccounted(tables: dict[str, str]) -> list[Error]:
+    known = set(waivers()) | {store.name for category in registry.categories().values() for store in category.stores}
+    return [
+        Error(
+            f"{label} is in no category of personal data and is not waived.",
+            hint="Register it in the app's categories.py, or waive it there with reason, owner and review date.",
+            id="governance.E001",
+        )
+        for table, label in sorted(tables.items())
+        if table not in known
+    ]
+
+
+def _outdated(today: date) -> list[Error]:
+    return [
+        Error(
+            f"The waiver of {waiver.table} was to be reviewed by {waiver.review_by} ({waiver.owner}).",
+            id="governance.E001",
+        )
+        for waiver in waivers().values()
+        if waiver.review_by < today
+    ]
+
+
+def _unguarded(tables: set[str], guarded: set[str]) -> list[Error]:
+    return [
+        Error(
+            f"{store.name} of category {category.key} has no guard: writes would pass an open fence.",
+            hint="Attach governance.triggers.guard() in a migration of the app that owns the table.",
+            id="governance.E002",
+        )
+        for category in registry.categories().values()
+        if category.is_guarded
+        for store in category.stores
+        if store.name in tables and store.name not in guarded
+    ]

@@ -1,0 +1,143 @@
+"""A store that nobody answers for is found by name."""
+
+from datetime import date
+
+import pytest
+from django.apps import apps
+from django.db import connection, models
+from django.test.utils import isolate_apps
+
+from governance import checks, waivers
+from governance.domain import registry
+from governance.domain.registry import NoLimit, TableCategory
+from governance.waivers import Waiver
+from sessions.models import Item, Session
+from tests.governance.declared import ABOUT, sessions_categories
+
+
+def ids_and_texts(found):
+    return [(error.id, error.msg) for error in found]
+
+
+def test_everything_that_is_stored_has_an_owner(db):
+    assert checks.problems() == []
+
+
+@isolate_apps("governance")
+def test_a_model_that_nobody_registered_is_named(monkeypatch):
+    class Diary(models.Model):
+        subject = models.ForeignKey("governance.Subject", models.DO_NOTHING)
+
+        class Meta:
+            app_label = "governance"
+
+        def __str__(self):
+            return "diary"
+
+    monkeypatch.setattr(apps, "get_models", lambda **options: [Session, Diary])
+
+    assert ids_and_texts(checks.check_models()) == [
+        ("governance.E001", "governance.Diary is in no category of personal data and is not waived.")
+    ]
+
+
+def test_a_table_without_a_model_is_named(db):
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA attic")
+        cursor.execute("CREATE TABLE attic.forgotten_letters (id int)")
+
+    assert ids_and_texts(checks.check_tables(databases=["default"])) == [
+        ("governance.E001", "forgotten_letters is in no category of personal data and is not waived.")
+    ]
+
+
+def test_a_category_whose_table_lost_its_guard_is_named(db):
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER subject_guard ON agent_sessions_item")
+
+    assert ids_and_texts(checks.check_tables(databases=["default"])) == [
+        ("governance.E002", "agent_sessions_item of category items has no guard: writes would pass an open fence.")
+    ]
+
+
+def test_a_disabled_guard_does_not_count(db):
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE agent_sessions_item DISABLE TRIGGER subject_guard")
+
+    assert [error.id for error in checks.check_tables(databases=["default"])] == ["governance.E002"]
+
+
+def test_a_waiver_past_its_date_is_an_error(monkeypatch):
+    monkeypatch.setitem(waivers._waivers, "old", Waiver("old", "reason", "somebody", date(2020, 1, 1)))
+
+    assert ids_and_texts(checks.check_models()) == [
+        ("governance.E001", "The waiver of old was to be reviewed by 2020-01-01 (somebody).")
+    ]
+
+
+def test_every_waiver_says_why_and_who():
+    for waiver in waivers.waivers().values():
+        assert len(waiver.reason) > 20
+        assert waiver.owner
+
+
+def test_a_cycle_in_the_order_is_an_error(register):
+    register(sessions_categories(items={"erase_after": ("sessions",)}))
+
+    [error] = checks.check_order()
+
+    assert error.id == "governance.E004"
+    assert "items" in error.msg
+    assert "sessions" in error.msg
+
+
+@pytest.mark.parametrize("change", [{"erase_after": ("nothing",)}, {"group_of": ("nothing", "session_id")}])
+def test_an_unknown_name_in_the_order_is_an_error(register, change):
+    register(sessions_categories(items=change))
+
+    assert ids_and_texts(checks.check_order()) == [
+        ("governance.E004", "Category items goes after 'nothing', which is not registered.")
+    ]
+
+
+def test_a_category_without_an_end_is_an_error(register):
+    register(sessions_categories(sessions={"limit": None}))
+
+    assert ids_and_texts(checks.check_limits()) == [("governance.E005", "Category sessions has no end.")]
+
+
+def test_registering_twice_is_refused(declared):
+    with pytest.raises(ValueError, match="registered twice"):
+        registry.register(registry.get("items"))
+
+
+def test_order_puts_leaves_first_and_identifiers_last(declared):
+    order = [category.key for category in registry.erase_order()]
+
+    assert order.index("run_events") < order.index("runs") < order.index("sessions")
+    assert order[-1] == "subject_identifiers"
+
+
+def test_fingerprint_follows_what_the_categories_are(register):
+    register(sessions_categories())
+    before = registry.fingerprint()
+
+    register(sessions_categories())
+    assert registry.fingerprint() == before
+    register(sessions_categories(model_calls={"method": "anonymise"}))
+    assert registry.fingerprint() != before
+
+
+def test_unregister_takes_a_category_away(register):
+    register(
+        [
+            TableCategory(
+                key="notes", title="Notes", model=Item, order=("session_id", "seq"), about=ABOUT,
+                limit=NoLimit("Test.", date(2026, 1, 1)),
+            )
+        ]
+    )  # fmt: skip
+
+    registry.unregister("notes")
+
+    assert "notes" not in registry.categories()
