@@ -154,6 +154,7 @@ settings = [
 api = [
     path("healthz", system.healthz, name="healthz"),
     path("readyz", system.readyz, name="readyz"),
+    path("api", system.Unknown.as_view()),
     path("api/", include("console.api.urls")),
 ]
 
