@@ -176,5 +176,5 @@ def _looks_like(media_type: str, data: bytes) -> bool:
 def plain_name(name: str) -> str:
     """The last part of a file name, printable and of bounded length: fit for a header and for a page."""
     name = clean(name).replace("\\", "/").rpartition("/")[2]
-    name = "".join(character for character in name if unicodedata.category(character)[0] != "C").strip()
-    return name[:NAME_LENGTH]
+    name = "".join(character for character in name if unicodedata.category(character)[0] != "C")
+    return " ".join(name.split())[:NAME_LENGTH].strip()
