@@ -125,9 +125,13 @@ class Block:
 
 def whole_turns(items: list[Item], *, more_before: bool) -> list[Item]:
     """Leave out the tail of a turn that starts on an earlier page, unless the page holds nothing else."""
-    if not more_before or not items or items[0].turn == items[-1].turn:
+    if not more_before or not items or items[0].turn == items[-1].turn or _is_message_of_user(items[0]):
         return items
     return [item for item in items if item.turn != items[0].turn]
+
+
+def _is_message_of_user(item: Item) -> bool:
+    return item.kind == Item.Kind.MESSAGE and item.role == "user"
 
 
 def blocks(
@@ -160,7 +164,7 @@ class _Builder:
 
     def take(self, item: Item) -> None:
         content = item.content
-        if item.kind == Item.Kind.MESSAGE and item.role == "user":
+        if _is_message_of_user(item):
             self._new("user", item).parts.append(_text("message", content, item.seq))
         elif item.kind == Item.Kind.NOTE or (item.kind == Item.Kind.MESSAGE and item.role == "system"):
             self._remark(item)

@@ -143,7 +143,7 @@ def archive(*, session: Session, by: Actor, archived: bool = True) -> Session:
     """Hide the session from lists, or show it again."""
     by.require("sessions.write")
     Session.objects.filter(id=session.id).update(archived_at=Now() if archived else None)
-    _record("session.archived" if archived else "session.unarchived", session, by)
+    _record("session.archived" if archived else "session.restored", session, by)
     session.refresh_from_db(fields=["archived_at"])
     return session
 
