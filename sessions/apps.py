@@ -8,4 +8,4 @@ class SessionsConfig(AppConfig):
     verbose_name = "Sessions"
 
     def ready(self):
-        from sessions import categories  # noqa: F401, PLC0415 -- registration needs the loaded models
+        from sessions import categories, dependents  # noqa: F401, PLC0415 -- registration needs the loaded models
