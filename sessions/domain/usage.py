@@ -5,7 +5,7 @@ keeps the prices that were applied, so a later change of prices changes no past 
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 from uuid import UUID
@@ -128,40 +128,59 @@ def summary(*, tenant_id: UUID, days: int = 30, agent_id: UUID | None = None) ->
     """What was used on each of the last `days` days, today included, in the tenant's zone; oldest first.
 
     {"from", "to", "timezone", "totals": {...}, "days": [{"day", "runs", "errors", "input_tokens", "cached_tokens",
-    "output_tokens", "cost", "unpriced_runs", "latency_p50_ms", "latency_p95_ms"}]}. `cost` is a decimal as text, the sum
-    of what is known; `unpriced_runs` used models without a known price. Latency is that of completed runs, from their
+    "output_tokens", "cost", "unpriced_runs", "latency_p50_ms", "latency_p95_ms"}], "agents": [{"agent", "runs", "errors",
+    "input_tokens", "output_tokens", "cost"}], "models": [{"provider", "model", "calls", "input_tokens", "cached_tokens",
+    "output_tokens", "cost", "unpriced_calls"}]}, the busiest 20 of each. `cost` is a decimal as text, the sum of what is
+    known; "unpriced" counts what used models without a known price. Latency is that of completed runs, from their
     start to their end, those left out that waited for a person. Raises Invalid for a number of days that is not 1 to 366.
     """
     if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= LONGEST_DAYS:
         raise Invalid(f"`days` is between 1 and {LONGEST_DAYS}.", errors={"days": [f"1 to {LONGEST_DAYS}."]})
     zone = Tenant.objects.values_list("timezone", flat=True).get(id=tenant_id)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _SUMMARY.format(agent="AND run.agent_id = %(agent)s" if agent_id else ""),
-            {"tenant": tenant_id, "agent": agent_id, "days": days, "zone": zone},
-        )
-        names = [column.name for column in cursor.description]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    shown, totals = rows[:-1], rows[-1]
+    values = {"tenant": tenant_id, "agent": agent_id, "days": days, "zone": zone}
+    *by_day, totals = _rows(_BY_DAY, values, alias="run")
+    del totals["day"]
     return {
-        "from": shown[0]["day"].isoformat(),
-        "to": shown[-1]["day"].isoformat(),
+        "from": by_day[0]["day"],
+        "to": by_day[-1]["day"],
         "timezone": zone,
-        "totals": _plain({name: value for name, value in totals.items() if name != "day"}),
-        "days": [_plain({**row, "day": row["day"].isoformat()}) for row in shown],
+        "totals": totals,
+        "days": by_day,
+        "agents": _rows(_BY_AGENT, values, alias="run"),
+        "models": _rows(_BY_MODEL, values, alias="call"),
     }
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in row.items()}
+def _rows(sql: str, values: dict[str, Any], *, alias: str) -> list[dict[str, Any]]:
+    narrowed = f"AND {alias}.agent_id = %(agent)s" if values["agent"] else ""
+    with connection.cursor() as cursor:
+        cursor.execute(sql.replace("/* agent */", narrowed), values)
+        names = [column.name for column in cursor.description]
+        return [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in cursor.fetchall()]
 
 
-# The ids of runs are ordered by time (UUIDv7), so the newest runs of a tenant are one range of its index; the day of
-# grace covers clocks that disagree, and `created_at` decides. The last row, without a day, sums up.
-_SUMMARY = """
+def _plain(value: Any) -> Any:
+    """As JSON has it: decimals and dates are texts."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return value.isoformat() if isinstance(value, date) else value
+
+
+# The first moment of the first day.
+_SINCE = """
+((date_trunc('day', now() AT TIME ZONE %(zone)s) - make_interval(days => %(days)s - 1)) AT TIME ZONE %(zone)s)
+"""
+# Ids are ordered by time (UUIDv7), so a tenant's newest runs are one range of an index. The day of grace covers clocks
+# that disagree; `created_at` decides.
+_RECENT = f"""
+run.tenant_id = %(tenant)s /* agent */ AND run.created_at >= {_SINCE}
+AND run.id >= (lpad(to_hex((extract(epoch FROM {_SINCE} - interval '1 day') * 1000)::bigint), 12, '0')
+               || repeat('0', 20))::uuid
+"""
+# The last row, without a day, sums up.
+_BY_DAY = f"""
 WITH days AS (
-  SELECT day::date, (day::date)::timestamp AT TIME ZONE %(zone)s AS starts_at
-  FROM generate_series(
+  SELECT day::date FROM generate_series(
     date_trunc('day', now() AT TIME ZONE %(zone)s) - make_interval(days => %(days)s - 1),
     date_trunc('day', now() AT TIME ZONE %(zone)s), interval '1 day') AS day
 ), recent AS (
@@ -170,11 +189,7 @@ WITH days AS (
          CASE WHEN run.status = 'completed' AND NOT EXISTS (
            SELECT FROM agent_sessions_approval approval WHERE approval.run_id = run.id)
          THEN extract(epoch FROM run.ended_at - run.started_at) * 1000 END AS latency
-  FROM agent_sessions_run run
-  WHERE run.tenant_id = %(tenant)s {agent}
-    AND run.created_at >= (SELECT min(starts_at) FROM days)
-    AND run.id >= (lpad(to_hex((extract(epoch FROM (SELECT min(starts_at) FROM days) - interval '1 day') * 1000)::bigint),
-                        12, '0') || '00000000000000000000')::uuid
+  FROM agent_sessions_run run WHERE {_RECENT}
 )
 SELECT days.day, count(recent.status) AS runs, count(*) FILTER (WHERE recent.status = 'failed') AS errors,
        coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(cached_tokens), 0)::bigint AS cached_tokens,
@@ -185,4 +200,20 @@ SELECT days.day, count(recent.status) AS runs, count(*) FILTER (WHERE recent.sta
 FROM days LEFT JOIN recent ON recent.day = days.day
 GROUP BY GROUPING SETS ((days.day), ())
 ORDER BY days.day NULLS LAST
+"""
+_BY_AGENT = f"""
+SELECT agent.name AS agent, count(*) AS runs, count(*) FILTER (WHERE run.status = 'failed') AS errors,
+       sum(run.input_tokens)::bigint AS input_tokens, sum(run.output_tokens)::bigint AS output_tokens,
+       coalesce(sum(run.cost), 0) AS cost
+FROM agent_sessions_run run JOIN agents_agent agent ON agent.id = run.agent_id
+WHERE {_RECENT}
+GROUP BY agent.name ORDER BY runs DESC, agent.name LIMIT 20
+"""
+_BY_MODEL = f"""
+SELECT call.provider, call.model, count(*) AS calls, sum(call.input_tokens)::bigint AS input_tokens,
+       sum(call.cached_tokens)::bigint AS cached_tokens, sum(call.output_tokens)::bigint AS output_tokens,
+       coalesce(sum(call.cost), 0) AS cost, count(*) FILTER (WHERE call.cost IS NULL) AS unpriced_calls
+FROM agent_sessions_modelcall call
+WHERE call.tenant_id = %(tenant)s /* agent */ AND call.at >= {_SINCE}
+GROUP BY call.provider, call.model ORDER BY calls DESC, call.provider, call.model LIMIT 20
 """

@@ -268,9 +268,37 @@ def test_summary_refuses_a_number_of_days_that_is_none(tenant, days):
 
 
 @pytest.mark.django_db
-def test_summary_costs_two_queries_however_much_there_is(tenant, agent, django_assert_num_queries):
+def test_summary_names_the_busiest_agents_and_models(tenant, agent, stranger):
+    busy = made.agent(tenant)
+    for number in range(2):
+        run = ran(busy, input_tokens=10, output_tokens=5, cost=Decimal("0.5"), status=["completed", "failed"][number])
+        made.model_call(run, 1, provider="openai", model="large", cost=Decimal("0.5"), cached_tokens=40)
+        made.model_call(run, 2, provider="own", model="small", cost=None)
+    ran(agent)
+    made.model_call(ran(agent), 1, provider="own", model="small", cost=Decimal("0.1"))
+    made.model_call(ran(made.agent(stranger)), 1, provider="theirs", model="theirs")
+    ran(agent, 9)
+
+    found = summary(tenant_id=tenant.id, days=7)
+
+    assert found["agents"] == [
+        {"agent": name, "runs": 2, "errors": errors, "input_tokens": tokens, "output_tokens": tokens // 2, "cost": cost}
+        for name, errors, tokens, cost in sorted([(busy.name, 1, 20, "1.00000000"), (agent.name, 0, 0, "0")])
+    ]
+    assert found["models"] == [
+        {"provider": "own", "model": "small", "calls": 3, "input_tokens": 300, "cached_tokens": 0, "output_tokens": 60,
+         "cost": "0.10000000", "unpriced_calls": 2},
+        {"provider": "openai", "model": "large", "calls": 2, "input_tokens": 200, "cached_tokens": 80, "output_tokens": 40,
+         "cost": "1.00000000", "unpriced_calls": 0},
+    ]  # fmt: skip
+    assert [entry["agent"] for entry in summary(tenant_id=tenant.id, days=7, agent_id=busy.id)["agents"]] == [busy.name]
+    assert sum(entry["calls"] for entry in summary(tenant_id=tenant.id, days=7, agent_id=agent.id)["models"]) == 1
+
+
+@pytest.mark.django_db
+def test_summary_costs_four_queries_however_much_there_is(tenant, agent, django_assert_num_queries):
     for _ in range(3):
         ran(agent)
 
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(4):
         assert len(summary(tenant_id=tenant.id, days=usage.LONGEST_DAYS)["days"]) == 366
