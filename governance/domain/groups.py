@@ -34,13 +34,13 @@ def anonymise(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, t
 def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:
     root = registry.get(key)
     done = {}
+    if anonymise and root.anonymise is None:
+        raise ValueError(f"{key} cannot be anonymised.")
     if not anonymise:
         root.rehome(tenant_id=tenant_id, ids=ids)
     for category in [*members_of(key), root]:
         where, values = _belonging(category, root, ids)
         act = category.anonymise_where if anonymise and category.anonymise is not None else category.delete_where
-        if anonymise and category is root and category.anonymise is None:
-            raise ValueError(f"{key} cannot be anonymised.")
         done[category.key] = act(f"t.{_quote(category.tenant_field)} = %s AND {where}", [tenant_id, *values])
     return done
 

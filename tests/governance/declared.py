@@ -25,7 +25,7 @@ def sessions_categories(**changes) -> list[TableCategory]:
     """Fresh declarations; `changes` replaces arguments by category key."""
 
     def table(key, model, order, **options):
-        return TableCategory(key=key, title=key.title(), model=model, order=order, about=ABOUT, **{**options, **changes.get(key, {})})
+        return TableCategory(key=key, title=key.title(), model=model, order=order, **{"about": ABOUT, **options, **changes.get(key, {})})
 
     return [
         table("idempotency_records", IdempotencyRecord, ("id",), limit=EndsAfter(1, "swept by their owner")),
