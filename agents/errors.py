@@ -25,7 +25,7 @@ class DefinitionInvalid(Unprocessable):
 
 
 class ParametersInvalid(Invalid):
-    code, title = "parameters_invalid", "The parameters do not fit the agent"
+    title = "The parameters do not fit the agent"
     detail = "The parameters do not fit what the agent declares."
 
 

@@ -10,10 +10,9 @@ from threading import Lock
 from uuid import UUID
 
 from agents.compile import compile_definition
-from agents.definition import Definition
+from agents.definition import Definition, check_parameters, fill, instructions_for
 from agents.errors import DefinitionInvalid
 from agents.models import AgentVersion
-from governance.errors import Invalid
 
 _FRESH_SECONDS = 10.0
 _KEPT = 256
@@ -62,47 +61,10 @@ def first_state(definition: Definition) -> dict:
     return {"mode": str(harness.initial_mode)}
 
 
-def checked_parameters(definition: Definition, given: dict) -> dict:
-    """The values of the definition's parameters. Raises Invalid for unknown, missing or mistyped ones."""
-    declared = {parameter.name: parameter for parameter in definition.parameters}
-    errors = {f"parameters.{name}": ["This agent has no such parameter."] for name in given if name not in declared}
-    values = {}
-    for name, parameter in declared.items():
-        value = given.get(name, parameter.default)
-        if value is None:
-            if parameter.required:
-                errors[f"parameters.{name}"] = ["Required."]
-            continue
-        if not _fits(value, str(parameter.kind)):
-            errors[f"parameters.{name}"] = [f"A {parameter.kind} is expected."]
-        values[name] = value
-    if errors:
-        raise Invalid("The parameters do not fit the agent.", errors=errors)
-    return values
-
-
-def _fits(value, kind: str) -> bool:
-    if kind == "text":
-        return isinstance(value, str)
-    if kind == "boolean":
-        return isinstance(value, bool)
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def instructions(definition: Definition, *, parameters: dict, culture: str | None) -> str:
     """The system prompt: by culture (exact tag, then its parents, then the default), with parameters filled in."""
-    text = definition.instructions
-    tag = (culture or "").lower()
-    by_culture = {name.lower(): value for name, value in definition.instructions_by_culture.items()}
-    while tag:
-        if tag in by_culture:
-            text = by_culture[tag]
-            break
-        tag = tag.rpartition("-")[0]
-    values = checked_parameters(definition, parameters)
-    for name, value in values.items():
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-        text = text.replace("{{" + name + "}}", shown).replace("{{ " + name + " }}", shown)
+    text = instructions_for(definition, culture)
+    text = fill(text, check_parameters(definition, parameters))
     harness = definition.harness
     if harness is not None and harness.harness_instructions:
         text = f"{text}\n\n{harness.harness_instructions}" if text else harness.harness_instructions

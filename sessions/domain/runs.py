@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from agents import queries as catalogue
+from agents.definition import check_parameters
 from agents.models import Agent, AgentVersion
 from governance.actors import Actor
 from governance.domain import fences
@@ -26,6 +27,7 @@ from sessions.domain import approvals, blobs, definitions, events, history, idem
 from sessions.domain import sessions as session_verbs
 from sessions.errors import Draining, EmptyMessage, MessageTooLong, QueueFull, RunFinished, SessionBusy, SessionClosed
 from sessions.models import Approval, Item, ModelCall, Run, Session
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -139,7 +141,7 @@ def _continue(*, request: RunRequest, agent_name: str, by: Actor) -> Run:
 
 def _stored(agent, version, document, request, by, subject, where, reservation) -> Run:
     definition = definitions.compiled(tenant_id=by.tenant_id, version=version, document=document, agent_name=agent.name)
-    definitions.checked_parameters(definition, request.parameters)
+    check_parameters(definition, request.parameters)
     session = None
     if request.session_key is not None:
         session = _open(agent, version, definition, request, subject, by)
