@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from agents import schema
 from agents.domain.diffs import Change
+from console.forms.definition.reading import settings_of
 
 # Beyond this many words a text is compared by lines alone.
 MOST_WORDS = 6000
@@ -41,12 +42,40 @@ class Shown:
 
 
 def shown(changes: list[Change]) -> list[Shown]:
-    return [show(change.path, change.kind, change.old, change.new) for change in changes]
+    """In the order of the editor."""
+    order = {path: number for number, path in enumerate(schema.all_fields())}
+
+    def place(change: Change) -> int:
+        steps = change.path.split(".")
+        return min((order.get(".".join(steps[:count]), len(order)) for count in range(1, len(steps) + 1)), default=0)
+
+    return [show(change.path, change.kind, change.old, change.new) for change in sorted(changes, key=place)]
 
 
 def show(path: str, kind: str, old: Any, new: Any) -> Shown:
-    plain = all(value is None or isinstance(value, str) for value in (old, new))
+    old, new = (_in_words(path, value) for value in (old, new))
+    plain = all(value is None or isinstance(value, str | bool) or _are_names(value) for value in (old, new))
     return Shown(path, where(path), kind, pieces(old, new), not plain)
+
+
+def text_of(path: str, value: Any) -> str | None:
+    """One side of a change as text; None for nothing."""
+    return None if value is None else _text(_in_words(path, value))
+
+
+def _in_words(path: str, value: Any) -> Any:
+    """An object that came or went as a whole, setting by setting."""
+    toggle = schema.all_fields().get(path)
+    if toggle is None or toggle.kind != "toggle" or not isinstance(value, dict):
+        return value
+    whole: dict = {}
+    *way, last = path.split(".")
+    inner = whole
+    for step in way:
+        inner = inner.setdefault(step, {})
+    inner[last] = value
+    found = [said for part in settings_of(whole) for said in part.settings]
+    return "\n".join(said.text if said.path == path else f"{said.label}: {said.text}" for said in found)
 
 
 def where(path: str) -> str:
@@ -60,7 +89,7 @@ def where(path: str) -> str:
             break
     if found is None:
         return path
-    words = [section] if found.label != section else []
+    words = [section] if section and found.label != section else []
     return ": ".join([*words, " ".join([found.label, *_inside(found, rest)])])
 
 

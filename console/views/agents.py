@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from agents import code_defined, dependents, queries
 from agents.compile import compile_definition
+from agents.definition import normalise
 from agents.domain import definitions, diffs, transfer
 from agents.errors import AgentInUse, DefinitionInvalid, ImportIncomplete
 from agents.models import Agent
@@ -195,6 +196,8 @@ def version(request, name, number):
         "before": queries.versions_of(agent).filter(number__lt=number).values_list("number", flat=True).first(),
         "after": queries.versions_of(agent).filter(number__gt=number).order_by("number").values_list("number", flat=True).first(),
         "sections": settings_of(found.document),
+        # In the order of the editor; the database keeps none.
+        "document": normalise(found.document),
         "report": report,
         "form": RollbackForm(initial={"note": _("Back to version %d") % number}),
         "is_code": code_defined.is_read_only(agent),

@@ -26,7 +26,7 @@ from console.forms.definition import DefinitionForm
 from console.forms.definition.choices import Catalogue
 from console.forms.definition.codecs import ABSENT, EXTRA
 from console.forms.definition.drawing import Drawing, counted
-from console.forms.definition.merge import differences, merged
+from console.forms.definition.merge import Difference, differences, merged
 from console.forms.publish import PublishForm
 from console.views import playground
 from governance.errors import Invalid, LetheError, VersionConflict
@@ -253,19 +253,23 @@ def _changed(editor: Editor, act: str, what: str):
 
 def _conflict(request, agent: Agent, *, mine: dict, current: dict):
     """The page that shows both drafts and lets the person choose, setting by setting."""
-    rows = [
-        {
-            "number": number,
-            "where": changes.where(entry.path),
-            "path": entry.path,
-            "theirs": None if entry.theirs is ABSENT else entry.theirs,
-            "mine": None if entry.mine is ABSENT else entry.mine,
-            "pieces": changes.pieces(*(None if value is ABSENT else value for value in (entry.theirs, entry.mine))),
-        }
-        for number, entry in enumerate(differences(current["document"], mine))
-    ]
+    rows = [_choice(number, entry) for number, entry in enumerate(differences(current["document"], mine))]
     context = {"agent": agent, "rows": rows, "mine": json.dumps(mine, ensure_ascii=False), "current": current}
     return render(request, "agents/conflict.html", context, status=409)
+
+
+def _choice(number: int, difference: Difference) -> dict:
+    theirs, mine = (None if value is ABSENT else value for value in (difference.theirs, difference.mine))
+    change = changes.show(difference.path, "changed", theirs, mine)
+    return {
+        "number": number,
+        "path": difference.path,
+        "where": change.where,
+        "theirs": changes.text_of(difference.path, theirs),
+        "mine": changes.text_of(difference.path, mine),
+        "pieces": change.pieces,
+        "is_code": change.is_code,
+    }
 
 
 @require_POST

@@ -102,6 +102,11 @@ class Control:
         return self.controls[0].focus_id if self.kind == "pair" else self.id
 
     @property
+    def heading(self) -> str:
+        """What stands above it, as far as that takes room."""
+        return "" if self.is_aside else f"{self.label} {self.unit}".strip()
+
+    @property
     def has_error(self) -> bool:
         return any(problem.severity == "error" for problem in self.problems)
 
@@ -119,7 +124,7 @@ class Control:
 def blocks(controls: list[Control]) -> list[tuple[str, list[Control]]]:
     """Controls in runs that stand side by side, each run with its CSS class."""
     found, at = [], 0
-    for css, count in layout.in_blocks((control.width, control.label) for control in controls):
+    for css, count in layout.in_blocks((control.width, control.heading) for control in controls):
         found.append((css, controls[at : at + count]))
         at += count
     return found

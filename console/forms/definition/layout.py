@@ -13,8 +13,8 @@ from agents.schema import Field
 Width = Literal["short", "check", "long"]
 _SHORT = {"integer", "number", "choice", "text", "value"}
 ON = ("on",)
-# In letters, for a third of the form's width.
-LONGEST_LABEL = 28
+# In letters with the unit, for a third of the form's width.
+LONGEST_LABEL = 25
 
 # (path of the field or part of it) -> (name of the control that decides, values for which the field matters).
 # Inside rows both are relative to the row.
@@ -105,5 +105,5 @@ def _css(width: Width, labels: list[str]) -> str:
     if width == "long":
         return "stack"
     # Three in a row where that leaves no gap, and where each label fits into its line.
-    is_wide = width == "check" or len(labels) in (1, 2, 4) or max(map(len, labels)) > LONGEST_LABEL
+    is_wide = width == "check" or len(labels) in (1, 2, 4) or any(len(label) > LONGEST_LABEL for label in labels)
     return "row2" if is_wide else "row3"
