@@ -8,7 +8,6 @@ from sessions.domain import approvals, events, idempotency, quotas, runs, upkeep
 from sessions.engine import runner
 
 
-
 @shared_task(name="sessions.execute_run")
 def execute_run(run_id: str) -> None:
     """Claim a queued run and stay with it until it ends, so that a worker is as busy as it looks."""

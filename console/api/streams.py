@@ -18,7 +18,7 @@ from governance.ids import shown
 from sessions.domain import events
 
 EVENT_STREAM = "text/event-stream"
-# Ten seconds before a browser's EventSource comes back, in milliseconds, and the first bytes of every stream: they
+# Three seconds before a browser's EventSource comes back, in milliseconds, and the first bytes of every stream: they
 # go out at once, so that proxies and clients see an answer before the model has said anything.
 _OPENING = b": lethe\nretry: 3000\n\n"
 _KEEP_ALIVE = b": keep-alive\n\n"

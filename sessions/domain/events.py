@@ -40,11 +40,11 @@ class Event:
     at: datetime
 
 
-def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> None:
+def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]], lazily: bool = False) -> None:
     """Write events with the seqs from `first_seq` on, and wake the readers at commit.
 
     The executing process counts the seqs itself; a second writer would violate the primary key and so learn that the
-    run is no longer its own.
+    run is no longer its own. `lazily` does not wait for the disk: for what may be lost with the server.
     """
     rows = []
     for offset, (kind, data) in enumerate(events):
@@ -53,9 +53,10 @@ def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> N
     with connection.cursor() as cursor:
         # One round trip for the rows and the wake-up.
         cursor.execute(
-            "WITH written AS (INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
+            ("WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)), " if lazily else "WITH quick AS (SELECT 1), ")
+            + "written AS (INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
             + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events))
-            + ") SELECT pg_notify(%s, %s)",
+            + ") SELECT pg_notify(%s, %s) FROM quick",
             [*rows, notify.EVENTS, run.id.hex],
         )
 

@@ -13,14 +13,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db import Error as DatabaseError
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Sum
 from django.db.models.functions import Now
 
 from governance.domain import fences
 from governance.errors import SubjectFenced
 from governance.models import Subject
-from governance.text import clean, clean_json
+from governance.text import clean_json
 from sessions.domain import approvals, blobs, events, history, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
@@ -28,26 +28,30 @@ from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
 from sessions.threads import in_thread
 
 _DELTA_SECONDS = 0.05
+# Progress that need not be on disk before the work goes on: the ledger keeps the report itself.
+_LAZY = frozenset({"context.assembled"})
 _NAMED_BY_ITEM = {"message.completed": ("text",), "tool.called": ("name", "arguments"),
                   "tool.completed": ("name", "text", "outcome", "duration_ms"), "tool.failed": ("name", "text", "outcome", "duration_ms")}  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """Deltas that wait to be written, in order; a change of kind starts a new piece."""
+    """Events that wait to be written, in order: deltas, of which neighbours of one kind become one, and progress."""
 
-    pieces: list[list[str]] = field(default_factory=list)
+    pending: list[tuple[str, dict]] = field(default_factory=list)
     written_at: float = 0.0
 
-    def put(self, kind: str, text: str) -> None:
-        if self.pieces and self.pieces[-1][0] == kind:
-            self.pieces[-1][1] += text
-        else:
-            self.pieces.append([kind, text])
+    def put_delta(self, kind: str, text: str) -> None:
+        if self.pending and self.pending[-1][0] == kind:
+            text = self.pending.pop()[1]["text"] + text
+        self.pending.append((kind, {"text": text}))
+
+    def put(self, kind: str, data: dict) -> None:
+        self.pending.append((kind, data))
 
     def take(self) -> list[tuple[str, dict]]:
-        pieces, self.pieces = self.pieces, []
-        return [(kind, {"text": clean(text)}) for kind, text in pieces]
+        pending, self.pending = self.pending, []
+        return [(kind, clean_json(data)) for kind, data in pending]
 
 
 class RunStore:
@@ -97,13 +101,16 @@ class RunStore:
             return await self._written(self._add, entries, list(events), call)
 
     async def emit(self, type: str, data: dict[str, Any]) -> None:
+        if type in _LAZY:
+            self._buffer.put(type, data)
+            self._flush_in_background()
+            return
         async with self._lock:
             await self._written(self._emit, [(type, clean_json(data))])
 
     async def delta(self, type: str, text: str) -> None:
-        self._buffer.put(type, text)
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush_soon())
+        self._buffer.put_delta(type, text)
+        self._flush_in_background()
 
     async def ask(self, calls: list[PendingCall]) -> None:
         async with self._lock:
@@ -142,7 +149,7 @@ class RunStore:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
         async with self._lock:
-            if self._buffer.pieces:
+            if self._buffer.pending:
                 await in_thread(self._emit, [])
 
     def next_event_seq(self) -> int:
@@ -167,12 +174,16 @@ class RunStore:
             self.stop_reason = "fenced"
             raise RunStopped("fenced") from None
 
+    def _flush_in_background(self) -> None:
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_soon())
+
     async def _flush_soon(self) -> None:
         wait = self._buffer.written_at + _DELTA_SECONDS - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
         async with self._lock:
-            if self._buffer.pieces:
+            if self._buffer.pending:
                 try:
                     await self._written(self._emit, [])
                 except (RunStopped, DatabaseError):
@@ -193,12 +204,9 @@ class RunStore:
         self._note_progress(views)
         return views
 
-    @transaction.atomic
     def _emit(self, new_events: list[tuple[str, dict]]) -> None:
-        with connection.cursor() as cursor:
-            # Deltas and progress may be lost with the server; what is paid for is written by `_add`.
-            cursor.execute("SET LOCAL synchronous_commit TO OFF")
-        self._write_events(new_events)
+        # Deltas and progress may be lost with the server; what is paid for is written by `_add`.
+        self._write_events(new_events, lazily=True)
 
     @transaction.atomic
     def _ask(self, calls: list[PendingCall]) -> None:
@@ -280,12 +288,12 @@ class RunStore:
             duration_ms=call.duration_ms,
         )  # fmt: skip
 
-    def _write_events(self, new_events: list[tuple[str, dict]]) -> None:
+    def _write_events(self, new_events: list[tuple[str, dict]], *, lazily: bool = False) -> None:
         """Buffered deltas first, then `new_events`."""
         pending = [*self._buffer.take(), *new_events]
         if not pending:
             return
-        events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending)
+        events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending, lazily=lazily)
         self._event_seq += len(pending)
 
     def _note_progress(self, views: list[ItemView]) -> None:

@@ -19,7 +19,8 @@ from sessions.engine import runner
 from sessions.models import Item, ModelCall, Run, RunEvent, Session
 from tests.bench import bare
 from tests.bench.figures import bar, median, percentile, table
-from tests.wire import openai_chat
+from tests.wire.replies import Say
+from tests.wire.threaded import serving
 
 LENGTHS = (10, 100, 1_000, 10_000)
 ROUNDS = 60
@@ -29,11 +30,23 @@ QUESTION = "What is the state of the delivery that was promised for this week, a
 ANSWER = "The delivery left on Tuesday and arrives on Friday. The customer was told by mail on the same day."
 
 
+class Answers(list):
+    """A script without end: every request gets the same answer, in one piece."""
+
+    def pop(self, index=-1):
+        return Say([ANSWER], usage=(400, 0, 22, 0))
+
+    def __bool__(self):
+        return True
+
+
 def run() -> int:
     tenant = tenants.create_tenant(slug="bench", name="Bench")
     by = system(tenant.id)
-    with openai_chat.serving(ANSWER) as url:
-        agent = _agent(tenant, by, url)
+    answers = Answers()
+    with serving("chat") as provider:
+        provider.script = answers
+        agent = _agent(tenant, by, provider.base_url)
         subject = subjects.resolve(tenant_id=tenant.id, value="bench")
         figures = {length: _measure(agent, subject, by, length) for length in LENGTHS}
     return _report(figures)

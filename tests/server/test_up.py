@@ -5,7 +5,8 @@ import time
 import pytest
 
 from tests.server.conftest import events_of
-from tests.wire import openai_chat
+from tests.wire.replies import Call, Hang, calling, said
+from tests.wire.threaded import serving, wait_for_calls
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -77,7 +78,7 @@ def test_stream_that_was_cut_resumes_elsewhere_with_the_same_text(lethe, key):
         with client.stream("POST", "/api/agents/research/run", json={"message": "Tell me about yourself.", "session_id": "cut"}) as response:
             lines = response.iter_lines()
             first_id = next(line for line in lines if line.startswith("id:")).partition(":")[2].strip()
-            run_id = response.headers["X-Lethe-Run-ID"]
+            run_id = response.headers["X-Lethe-Run"]
         with client.stream("GET", f"/api/runs/{run_id}/events", headers={"Last-Event-ID": first_id}) as response:
             resumed = events_of(response)
         with client.stream("GET", f"/api/runs/{run_id}/events") as response:
@@ -89,20 +90,19 @@ def test_stream_that_was_cut_resumes_elsewhere_with_the_same_text(lethe, key):
 
 
 def test_worker_killed_in_the_middle_of_a_tool_loop_loses_nothing(lethe, key):
-    with openai_chat.scripted() as server, lethe.client(key) as client:
-        server.script([openai_chat.call("count_text", {"text": "one two three"}), openai_chat.hang()])
-        _publish_agent(client, server.url)
+    script = [calling(Call("count_text", '{"text": "one two three"}')), Hang(), said("There are three words.")]
+    with serving("chat", *script) as provider, lethe.client(key) as client:
+        _publish_agent(client, provider.base_url)
 
         answer = client.post(
             "/api/agents/fragile/run", json={"session_id": "fragile", "message": "Count, please."}, headers={"Prefer": "respond-async"}
         )
         assert answer.status_code == 202
         run_id = answer.json()["run_id"]
-        server.wait_for_calls(2)
+        wait_for_calls(provider, 2)
         lethe.child("worker").kill()
         interrupted = _until(client, run_id, "interrupted")
         items = client.get("/api/sessions/fragile/items", params={"agent": "fragile"}).json()["results"]
-        server.script([openai_chat.text("There are three words.")])
         after = run(client, "fragile", "Well?", session="fragile")
 
     assert interrupted["usage"]["input_tokens"] > 0
