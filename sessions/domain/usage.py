@@ -5,7 +5,7 @@ keeps the prices that were applied, so a later change of prices changes no past 
 """
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 from uuid import UUID
@@ -138,17 +138,26 @@ def summary(*, tenant_id: UUID, days: int = 30, agent_id: UUID | None = None) ->
         raise Invalid(f"`days` is between 1 and {LONGEST_DAYS}.", errors={"days": [f"1 to {LONGEST_DAYS}."]})
     zone = Tenant.objects.values_list("timezone", flat=True).get(id=tenant_id)
     values = {"tenant": tenant_id, "agent": agent_id, "days": days, "zone": zone}
-    *by_day, totals = _rows(_BY_DAY, values, alias="run")
+    *found, totals = _rows(_BY_DAY, values, alias="run")
+    today = totals.pop("today")
     del totals["day"]
+    by_day = {entry["day"]: {name: value for name, value in entry.items() if name != "today"} for entry in found}
+    shown = [(today - timedelta(days=ago)).isoformat() for ago in range(days - 1, -1, -1)]
     return {
-        "from": by_day[0]["day"],
-        "to": by_day[-1]["day"],
+        "from": shown[0],
+        "to": shown[-1],
         "timezone": zone,
         "totals": totals,
-        "days": by_day,
+        "days": [{"day": day, **_NOTHING, **by_day.get(day, {})} for day in shown],
         "agents": _rows(_BY_AGENT, values, alias="run"),
         "models": _rows(_BY_MODEL, values, alias="call"),
     }
+
+
+_NOTHING = {
+    "runs": 0, "errors": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "cost": "0", "unpriced_runs": 0,
+    "latency_p50_ms": None, "latency_p95_ms": None,
+}  # fmt: skip
 
 
 def _rows(sql: str, values: dict[str, Any], *, alias: str) -> list[dict[str, Any]]:
@@ -160,10 +169,8 @@ def _rows(sql: str, values: dict[str, Any], *, alias: str) -> list[dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: decimals and dates are texts."""
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    return value.isoformat() if isinstance(value, date) else value
+    """As JSON has it: decimals are texts."""
+    return f"{value:f}" if isinstance(value, Decimal) else value
 
 
 # The first moment of the first day.
@@ -179,27 +186,24 @@ AND run.id >= (lpad(to_hex((extract(epoch FROM {_SINCE} - interval '1 day') * 10
 """
 # The last row, without a day, sums up.
 _BY_DAY = f"""
-WITH days AS (
-  SELECT day::date FROM generate_series(
-    date_trunc('day', now() AT TIME ZONE %(zone)s) - make_interval(days => %(days)s - 1),
-    date_trunc('day', now() AT TIME ZONE %(zone)s), interval '1 day') AS day
-), recent AS (
-  SELECT (run.created_at AT TIME ZONE %(zone)s)::date AS day, run.status, run.input_tokens, run.cached_tokens,
+WITH recent AS (
+  SELECT (run.created_at AT TIME ZONE %(zone)s)::date::text AS day, run.status, run.input_tokens, run.cached_tokens,
          run.output_tokens, run.cost, run.cost IS NULL AND run.model_calls > 0 AS is_unpriced,
          CASE WHEN run.status = 'completed' AND NOT EXISTS (
            SELECT FROM agent_sessions_approval approval WHERE approval.run_id = run.id)
          THEN extract(epoch FROM run.ended_at - run.started_at) * 1000 END AS latency
   FROM agent_sessions_run run WHERE {_RECENT}
 )
-SELECT days.day, count(recent.status) AS runs, count(*) FILTER (WHERE recent.status = 'failed') AS errors,
+SELECT day, count(*) AS runs, count(*) FILTER (WHERE status = 'failed') AS errors,
        coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(cached_tokens), 0)::bigint AS cached_tokens,
        coalesce(sum(output_tokens), 0)::bigint AS output_tokens, coalesce(sum(cost), 0) AS cost,
        count(*) FILTER (WHERE is_unpriced) AS unpriced_runs,
        round(percentile_cont(0.5) WITHIN GROUP (ORDER BY latency))::bigint AS latency_p50_ms,
-       round(percentile_cont(0.95) WITHIN GROUP (ORDER BY latency))::bigint AS latency_p95_ms
-FROM days LEFT JOIN recent ON recent.day = days.day
-GROUP BY GROUPING SETS ((days.day), ())
-ORDER BY days.day NULLS LAST
+       round(percentile_cont(0.95) WITHIN GROUP (ORDER BY latency))::bigint AS latency_p95_ms,
+       (now() AT TIME ZONE %(zone)s)::date AS today
+FROM recent
+GROUP BY GROUPING SETS ((day), ())
+ORDER BY day NULLS LAST
 """
 _BY_AGENT = f"""
 SELECT agent.name AS agent, count(*) AS runs, count(*) FILTER (WHERE run.status = 'failed') AS errors,
