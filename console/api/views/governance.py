@@ -1,6 +1,6 @@
 """Subjects, requests about them, retention, and the audit trail."""
 
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
 from console.api import etag, pagination
@@ -157,11 +157,12 @@ class Archive(RequestEndpoint):
         export = getattr(found, "export", None)
         if export is None:
             raise NotFound("This request has no archive.")
-        return StreamingHttpResponse(
-            pieces(exports.open_archive(export=export, by=self.actor)),
-            content_type="application/zip",
-            headers={"Content-Disposition": f'attachment; filename="export-{found.ref}.zip"', "Cache-Control": "no-store"},
-        )
+        headers = {"Content-Disposition": f'attachment; filename="export-{found.ref}.zip"', "Cache-Control": "no-store"}
+        if request.method == "HEAD":
+            # Opening the archive is a download, and is recorded as one.
+            return HttpResponse(content_type="application/zip", headers=headers)
+        file = exports.open_archive(export=export, by=self.actor)
+        return StreamingHttpResponse(pieces(file), content_type="application/zip", headers=headers)
 
 
 def described(request, actor, token=None) -> dict:

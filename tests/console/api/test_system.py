@@ -67,4 +67,6 @@ def test_docs_page_loads_nothing_from_elsewhere(client, path):
 
 def test_docs_files_are_served_here(client):
     for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
-        assert client.get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{name}").status_code == 200
+        answer = client.get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{name}")
+        answer.close()
+        assert answer.status_code == 200
