@@ -20,7 +20,8 @@ PRICED_AS = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
 def agents_of(tenant_id: UUID, *, archived: bool = False) -> QuerySet[Agent]:
     """The tenant's agents by name, each with its published version and `version_count`."""
     code_defined.materialise(tenant_id)
-    found = Agent.objects.of(tenant_id).select_related("published").annotate(version_count=Count("versions"))
+    # Named here: Django forgets the model's own order as soon as a query counts.
+    found = Agent.objects.of(tenant_id).select_related("published").annotate(version_count=Count("versions")).order_by("name")
     return found.exclude(archived_at=None) if archived else found.listed()
 
 
