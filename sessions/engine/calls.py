@@ -193,6 +193,7 @@ class Asking:
 
     async def _attempt(self, candidate: Candidate) -> Answer:
         try:
+            await providers.ready(candidate.provider.kind)
             model = providers.build(candidate)
         except Exception as error:
             raise _GivenUp(classify(error, candidate)) from error

@@ -19,14 +19,14 @@ from sessions.engine import demo_text as text_rules
 
 SIGNATURE = "(Demo model: fixed rules, no language model.)"
 # Seconds between two pieces: enough to see it stream, or to cancel it.
-_PACE = {"demo": 0.004, "demo-fast": 0.0, "demo-slow": 0.08}
+_PACE = {"demo-1": 0.004, "demo-1-fast": 0.0, "demo-1-slow": 0.08}
 MODELS = tuple(_PACE)
 _MOST_MESSAGES, _MOST_CHARACTERS = 60, 20_000
 
 
 def model(name: str) -> FunctionModel:
-    """`demo`, `demo-fast` (no pauses) or `demo-slow` (long ones); any other name is `demo`."""
-    pace = _PACE.get(name, _PACE["demo"])
+    """`demo-1`, `demo-1-fast` (no pauses) or `demo-1-slow` (long ones); any other name is `demo-1`."""
+    pace = _PACE.get(name, _PACE["demo-1"])
 
     async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         heard = _heard(messages)

@@ -276,7 +276,7 @@ class _Writer:
     def close_answer(self) -> None:
         """End the answer that is being written, and answer its calls."""
         if self.answer:
-            self.messages.append(ModelResponse(parts=self.answer, provider_name=self.provider_name))
+            self.response(self.answer)
         if self.calls:
             self.request([self.result(part) for part in self.calls])
         self.answer, self.calls, self.group = [], [], None
@@ -295,10 +295,10 @@ class _Writer:
         text = item.content.get("text", "")
         if item.role != "user":
             return [_tagged("note", text)]
-        parts: list[UserContent] = [text] if text else []
+        parts: list[UserContent] = [text] if text.strip() else []
         for attachment in item.content.get("attachments") or ():
             parts.append(self.attachment(attachment))
-        return parts
+        return parts or ["(an empty message)"]
 
     def attachment(self, attachment: dict[str, Any]) -> UserContent:
         name, media_type = attachment.get("name") or "attachment", attachment.get("media_type", "")
@@ -317,10 +317,14 @@ class _Writer:
         )
 
     def user(self, content: Sequence[UserContent]) -> None:
-        if not content:
-            return
         only_text = len(content) == 1 and isinstance(content[0], str)
         self.request([UserPromptPart(content[0] if only_text else list(content))])
+
+    def response(self, parts: list[Any]) -> None:
+        # An answer that goes on where one was cut is one answer.
+        if self.messages and isinstance(self.messages[-1], ModelResponse):
+            parts = [*self.messages.pop().parts, *parts]
+        self.messages.append(ModelResponse(parts=parts, provider_name=self.provider_name))
 
     def request(self, parts: list[Any]) -> None:
         if self.messages and isinstance(self.messages[-1], ModelRequest):

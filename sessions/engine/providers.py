@@ -4,7 +4,6 @@ Provider modules are imported when a definition first names their kind: each cos
 """
 
 import asyncio
-import contextlib
 import json
 import ssl
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,9 @@ _BASE_URLS = {
     "google": "https://generativelanguage.googleapis.com",
 }
 
+_loaded: set[str] = set()
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+_google_providers: WeakKeyDictionary[httpx2.AsyncClient, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 
 
 @lru_cache(maxsize=1)
@@ -59,12 +60,30 @@ async def close_clients() -> None:
     """Close the running loop's client; called when its process or thread ends."""
     found = _clients.pop(asyncio.get_running_loop(), None)
     if found is not None:
+        _google_providers.pop(found, None)
         await found.aclose()
 
 
 def build(candidate: Candidate) -> Model:
     """The library's model. Cheap (0.3 ms) once its module is imported."""
     return _BUILDERS[candidate.provider.kind](candidate)
+
+
+async def ready(kind: str) -> None:
+    """Import what this kind of provider needs, off the event loop: the first run of a kind stops no other."""
+    if kind not in _loaded:
+        await asyncio.to_thread(load, kind)
+
+
+def load(kind: str) -> None:
+    """Import what this kind of provider needs. A worker calls it at its start for the kinds it knows of."""
+
+    async def build_once() -> None:
+        build(Candidate(ProviderConfig(None, "loading", kind, "http://127.0.0.1:9", key=NO_KEY), "demo"))
+        await close_clients()
+
+    asyncio.run(build_once())
+    _loaded.add(kind)
 
 
 def base_url_of(provider: ProviderConfig) -> str:
@@ -110,30 +129,33 @@ def _openai_compatible(candidate: Candidate) -> Model:
     return OpenAIChatModel(candidate.model, provider=provider, profile=profile)
 
 
-def _anthropic(candidate: Candidate) -> Model:
+def _anthropic_client(provider: ProviderConfig):
     from anthropic import AsyncAnthropic  # noqa: PLC0415 -- 1.5 s
+
+    return AsyncAnthropic(
+        api_key=provider.key or NO_KEY, base_url=base_url_of(provider), http_client=client(), max_retries=0
+    )
+
+
+def _anthropic(candidate: Candidate) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415 -- 1.5 s
     from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415 -- 1.5 s
 
-    sdk = AsyncAnthropic(
-        api_key=candidate.provider.key or NO_KEY,
-        base_url=base_url_of(candidate.provider),
-        http_client=client(),
-        max_retries=0,
-    )
-    return AnthropicModel(candidate.model, provider=AnthropicProvider(anthropic_client=sdk))
+    provider = AnthropicProvider(anthropic_client=_anthropic_client(candidate.provider))
+    return AnthropicModel(candidate.model, provider=provider)
 
 
 def _google(candidate: Candidate) -> Model:
     from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415 -- 1 s
     from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415 -- 1 s
 
-    provider = GoogleProvider(
-        api_key=candidate.provider.key or NO_KEY,
-        base_url=base_url_of(candidate.provider),
-        http_client=client(),
-    )
-    return GoogleModel(candidate.model, provider=provider)
+    http = client()
+    known = _google_providers.setdefault(http, {})
+    key = (base_url_of(candidate.provider), candidate.provider.key or NO_KEY)
+    if key not in known:
+        # Its SDK reads the certificates several times for clients that we never use: 80 ms, once a key.
+        known[key] = GoogleProvider(base_url=key[0], api_key=key[1], http_client=http)
+    return GoogleModel(candidate.model, provider=known[key])
 
 
 _BUILDERS = {
@@ -292,7 +314,9 @@ async def list_models(provider: ProviderConfig) -> list[str]:
         return list(demo.MODELS)
     base, key = base_url_of(provider), provider.key or NO_KEY
     if provider.kind == "anthropic":
-        url, headers = f"{base}/v1/models?limit=500", {"x-api-key": key, "anthropic-version": "2023-06-01"}
+        sdk = _anthropic_client(provider)
+        url, headers = f"{base}/v1/models?limit=500", {**sdk.default_headers, **sdk.auth_headers}
+        headers = {name: value for name, value in headers.items() if isinstance(value, str)}
     elif provider.kind == "google":
         url, headers = f"{base}/v1beta/models?pageSize=500", {"x-goog-api-key": key}
     else:
@@ -303,16 +327,3 @@ async def list_models(provider: ProviderConfig) -> list[str]:
     entries = body.get("data") or body.get("models") or []
     names = [str(entry.get("id") or entry.get("name", "")).removeprefix("models/") for entry in entries]
     return sorted(name for name in names if name)[:500]
-
-
-def warm(kinds: Sequence[str]) -> None:
-    """Import what these kinds of provider need, so that no run pays for it on the event loop. Call it in a thread."""
-    probes = {"demo": "demo", "openai": "gpt-4o", "openai_compatible": "m", "anthropic": "claude", "google": "gemini"}
-
-    async def build_all() -> None:
-        with contextlib.suppress(KeyError):
-            for kind in kinds:
-                build(Candidate(ProviderConfig(None, "warm", kind, "http://127.0.0.1:9", key="x"), probes[kind]))
-        await close_clients()
-
-    asyncio.run(build_all())
