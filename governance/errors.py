@@ -71,6 +71,14 @@ class Unavailable(LetheError):
         self.retry_after = retry_after
 
 
+class StorageFull(Unavailable):
+    code, title = "storage_full", "The disk is full"
+    detail = "There is no space left where Lethe keeps its data. Nothing was stored; free some space and try again."
+
+    def __init__(self, detail: str | None = None, *, retry_after: int | None = 60, **extra: Any):
+        super().__init__(detail, retry_after=retry_after, **extra)
+
+
 class VersionConflict(Conflict):
     """Somebody else saved first. `extra["current"]` carries what is stored now."""
 

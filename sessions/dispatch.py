@@ -3,10 +3,14 @@
 The engine is imported with the first run: the model library takes more than a second, and most commands need none.
 """
 
+import logging
 import threading
 from uuid import UUID
 
 from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger("lethe.dispatch")
 
 # Set when this process shuts down: it takes no new run.
 draining = threading.Event()
@@ -24,7 +28,17 @@ def submit(run_id: UUID) -> None:
 
 
 def enqueue(run_id: UUID) -> None:
-    """Have a worker execute the run once the current transaction is committed."""
-    from sessions.tasks import execute_run  # noqa: PLC0415 -- tasks import the verbs that call this
+    """Have a worker execute the run once the current transaction is committed.
 
-    execute_run.delay_on_commit(str(run_id))
+    A broker that cannot be reached, or a full disk under it, loses nothing: the sweeper finds the queued row.
+    """
+
+    def now() -> None:
+        from sessions.tasks import execute_run  # noqa: PLC0415 -- tasks import the verbs that call this
+
+        try:
+            execute_run.delay(str(run_id))
+        except (OperationalError, OSError) as error:
+            logger.warning("run %s waits for the sweeper: %s", run_id.hex, type(error).__name__)
+
+    transaction.on_commit(now)

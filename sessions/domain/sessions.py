@@ -286,8 +286,7 @@ def _redirected(part: list, gone: UUID, moved: list[tuple[int, int, UUID]]) -> l
     owner, first, last = part
     if owner != str(gone):
         return [part]
-    pieces = [[str(home), max(first, start), min(last, end)] for start, end, home in sorted(moved) if start <= last and end >= first]
-    return pieces
+    return [[str(home), max(first, start), min(last, end)] for start, end, home in sorted(moved) if start <= last and end >= first]
 
 
 def _turn_at(session: Session, seq: int) -> int:
