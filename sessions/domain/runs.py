@@ -364,6 +364,9 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
     Returns False when the run was ended by somebody else, or its lease is lost.
     """
     with transaction.atomic():
+        if run.session_id is not None:
+            # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
+            leases.lock(run.session_id)
         locked = Run.objects.select_for_update().filter(id=run.id).first()
         if locked is None or locked.status != Run.Status.RUNNING:
             return False
@@ -384,6 +387,8 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
 def hand_back(*, run: Run) -> None:
     """Return a running run to the queue: this process shuts down before the run has ended."""
     with transaction.atomic():
+        if run.session_id is not None:
+            leases.lock(run.session_id)
         if Run.objects.filter(id=run.id, status=Run.Status.RUNNING).update(
             status=Run.Status.QUEUED, lease_expires_at=None, priority=leases.FRONT
         ):
