@@ -89,6 +89,9 @@ _CITIES = {
 _TIME = re.compile(r"\b(?:what(?:'s| is) the (?:time|date)|what time|current (?:time|date)|what day|today's date)\b", re.I)
 _ZONE = re.compile(r"\b([A-Z][a-z]+/[A-Z][A-Za-z_]+)\b")
 _SUM = re.compile(r"(?<![\w.])[-+]?[\d(][\d\s.()]{0,60}(?:(?:\*\*|//|[-+*/×÷^%])[\d\s.()+-]{1,60}){1,20}")
+_IS_SUM = re.compile(r"\d\s*(?:\*\*|//|[-+*/×÷^%])\s*[-+(]*\s*\d")
+# A telephone or article number is no sum either.
+_IS_NUMBER = re.compile(r"\d+(?:-\d+){2,}|0\d+[-/]\d+")
 _COUNT = re.compile(r"\b(?:count|how many)\b[^:\"“]{0,60}\b(?:words?|characters?|letters?|sentences?|lines?)\b", re.I)
 _ADD_TODO = re.compile(r"\badd (?:(?:a|an|the|some|this|these) )?(?:todo|to-do|task)s?\b\s*[:\-–]?\s*(?:to )?(.{1,2000})", re.I | re.S)
 _DONE_TODO = re.compile(r"\b(?:complete|finish|tick off|mark)\b[^.\d]{0,30}\b(?:todo|to-do|task)s?\b\s*#?([\d ,and#]{1,60})", re.I)
@@ -125,14 +128,18 @@ def _sum(message: str) -> dict | None:
     # A date is no sum.
     for match in _SUM.finditer(re.sub(r"\b\d{4}-\d\d?-\d\d?\b", " ", message)):
         expression = match[0].strip(" .(+-" if match[0].count("(") != match[0].count(")") else " .")
-        if re.search(r"\d\s*(?:\*\*|//|[-+*/×÷^%])\s*[-+(]*\s*\d", expression):
+        if _IS_SUM.search(expression) and not _IS_NUMBER.fullmatch(expression):
             return {"expression": expression}
     return None
 
 
 def _count(message: str) -> dict | None:
     match = _COUNT.search(message)
-    return {"text": text_rules.quoted(message) or message[match.end() :].lstrip(" :?,.in") or message} if match else None
+    if not match:
+        return None
+    rest = message[match.end() :]
+    behind = rest.partition(":")[2] or rest.lstrip(" ?,.").removeprefix("in ")
+    return {"text": text_rules.quoted(message) or behind.strip() or message}
 
 
 def _add_todo(message: str) -> dict | None:
