@@ -72,9 +72,14 @@ class TenantMiddleware:
 
     def __call__(self, request):
         request.tenant = request.membership = request.actor = None
-        if not request.path.startswith("/api/") and request.user.is_authenticated:
-            self._enter(request)
-        return self.get_response(request)
+        if request.path.startswith("/api/") or not request.user.is_authenticated:
+            return self.get_response(request)
+        self._enter(request)
+        response = self.get_response(request)
+        # What a member may see is nobody else's, and stale after signing out. A page with a secret says more itself.
+        if not response.has_header("Cache-Control"):
+            response["Cache-Control"] = "private, no-cache"
+        return response
 
     def _enter(self, request):
         memberships = Membership.objects.filter(member=request.user).select_related("tenant").order_by("tenant__name")

@@ -101,6 +101,7 @@ build = [
     path("agents/<str:name>/versions/<int:number>/rollback", agents.rollback, name="agent-rollback"),
     path("tools", tools.tool_list, name="tools"),
     path("providers", providers.provider_list, name="providers"),
+    path("providers/~hosts", providers.egress, name="egress"),
     path("providers/~new", providers.provider_new, name="provider-new"),
     path("providers/<str:name>", providers.provider_detail, name="provider"),
     path("providers/<str:name>/edit", providers.provider_edit, name="provider-edit"),

@@ -73,5 +73,9 @@ class ModelForm(forms.Form):
 ModelFormSet = formset_factory(ModelForm, extra=2, can_delete=True, max_num=500, absolute_max=520)
 
 
+class EgressForm(forms.Form):
+    hosts = forms.CharField(label=_("Hosts"), required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "placeholder": "api.openai.com"}), help_text=_("One a line. Left empty, every public host may be reached; addresses inside your network never."))
+
+
 def entries(formset) -> list[dict]:
     return [entry for form in formset.forms if (entry := form.entry())]

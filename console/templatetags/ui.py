@@ -109,7 +109,7 @@ def number(value):
 @register.simple_tag
 def tokens(value):
     """`{% tokens 4120 %}`: 4,120, or a dash when it is not known."""
-    return _NOTHING if value is None else number(value)
+    return _NOTHING if value in (None, "") else number(value)
 
 
 @register.filter

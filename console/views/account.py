@@ -13,8 +13,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from console import search
 from console.forms.account import PasswordForm, SignInForm, ThemeForm
+from console.forms.base import tell
 from governance import queries
 from governance.domain import audit, members
+from governance.errors import LetheError
 from governance.models import Member
 from governance.models.members import canonical_username
 
@@ -66,11 +68,15 @@ def sign_out(request):
 def change_password(request):
     form = PasswordForm(request.POST or None, member=request.user)
     if request.method == "POST" and form.is_valid():
-        members.change_password(member=request.user, password=form.cleaned_data["new"])
-        # Ends the member's other sessions, keeps this one.
-        update_session_auth_hash(request, request.user)
-        messages.success(request, _("Your password was changed. Other browsers were signed out."))
-        return redirect("overview")
+        try:
+            members.change_password(member=request.user, password=form.cleaned_data["new"])
+        except LetheError as error:
+            tell(form, error, {"password": "new"})
+        else:
+            # Ends the member's other sessions, keeps this one.
+            update_session_auth_hash(request, request.user)
+            messages.success(request, _("Your password was changed. Other browsers were signed out."))
+            return redirect("overview")
     return render(request, "registration/change_password.html", {"form": form}, status=422 if form.is_bound else 200)
 
 

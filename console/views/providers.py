@@ -10,7 +10,7 @@ from agents.domain import providers
 from agents.models import Provider
 from console.access import may, provider_for
 from console.forms.base import tell
-from console.forms.providers import ModelFormSet, ProviderForm, entries
+from console.forms.providers import EgressForm, ModelFormSet, ProviderForm, entries
 from governance.errors import LetheError
 from sessions.domain.providers import test_provider
 
@@ -18,7 +18,25 @@ from sessions.domain.providers import test_provider
 @require_GET
 @may("agents.read")
 def provider_list(request):
-    return render(request, "console/providers.html", {"providers": queries.providers_of(request.tenant.pk)})
+    hosts = queries.egress_hosts(request.tenant.pk)
+    context = {"providers": queries.providers_of(request.tenant.pk), "hosts": hosts, "form": EgressForm(initial={"hosts": "\n".join(hosts)})}
+    return render(request, "console/providers.html", context)
+
+
+@require_POST
+@may("providers.write")
+def egress(request):
+    """The hosts that providers of this tenant may reach."""
+    form = EgressForm(request.POST)
+    try:
+        if form.is_valid():
+            providers.set_egress(tenant_id=request.tenant.pk, hosts=form.cleaned_data["hosts"].split(), by=request.actor)
+            messages.success(request, _("The hosts were saved."))
+            return redirect("providers")
+    except LetheError as error:
+        tell(form, error)
+    context = {"providers": queries.providers_of(request.tenant.pk), "hosts": queries.egress_hosts(request.tenant.pk), "form": form}
+    return render(request, "console/providers.html", context, status=422)
 
 
 @require_GET
@@ -43,7 +61,8 @@ def _edit(request, provider):
     """One form for both: a new provider, or a change of one. The key goes in and never comes out."""
     posted = request.POST or None
     form = ProviderForm(posted, provider=provider, initial=_initial(provider))
-    models = ModelFormSet(posted, prefix="models", initial=provider.model_list if provider else None)
+    # What was posted is the whole list: a row that equals what is stored must not count as left empty.
+    models = ModelFormSet(posted, prefix="models", initial=provider.model_list if provider and not posted else None)
     if request.method == "POST" and form.is_valid() and models.is_valid():
         try:
             saved = _save(form.cleaned_data, entries(models), provider, by=request.actor)

@@ -60,7 +60,7 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[aria-disabled=true]")) event.preventDefault();
 });
 function prepare(within) {
-  for (const opener of within.querySelectorAll("a[data-dialog]")) opener.role = "button";
+  for (const opener of within.querySelectorAll("a[data-dialog], a[data-close]")) opener.role = "button";
   for (const dialog of within.querySelectorAll("dialog[data-open]")) open(dialog);
   for (const clock of within.querySelectorAll("[data-until]")) tick(clock);
   for (const field of within.querySelectorAll("[data-confirm]")) confirmed(field);
@@ -183,6 +183,7 @@ if (palette) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === " " && event.target.matches("a[role=button]")) { event.preventDefault(); event.target.click(); }
   if (typing(event.target) || event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")) return;
   if (event.key === "/") {
     const filter = $("[data-filter]");

@@ -1,0 +1,298 @@
+"""The frame in a real browser: signing in, both themes, the keyboard, narrow windows, and no page with a barrier."""
+
+import gzip
+import re
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from governance.domain import keys, members, previews, retention
+from governance.ids import shown
+from governance.models import Member
+from sessions.domain import quotas
+from tests.browser.conftest import sign_in
+from tests.factories import governance, sessions
+
+NARROW = {"viewport": {"width": 360, "height": 780}}
+# WCAG 2.2 asks for both themes to be readable; the API's own docs are not pages of ours.
+THEMES = ("light", "dark")
+
+
+@pytest.fixture
+def furnished(tenant, member):
+    """A tenant with something on every page; returns the addresses of all of them."""
+    by = members.actor_of(membership=member.memberships.select_related("member").get())
+    agent = sessions.agent(tenant, "research")
+    sessions.provider(tenant, "demo", name="demo", model_list=[{"name": "demo", "context_window": 64000}])
+    sessions.provider(tenant, "openai", name="broken", last_test={"ok": False, "code": "unauthenticated", "message": "The provider refused the key."})
+    subject = governance.subject(tenant, "customer-7")
+    session = sessions.session(agent, subject, key="case-4182")
+    run = sessions.run(agent, session, subject=subject)
+    sessions.turns(session, 3, run)
+    waiting = sessions.run(agent, sessions.session(agent, subject), subject=subject, status="awaiting_approval")
+    approval = sessions.approval(waiting)
+    sessions.rule(agent)
+    key, _secret = keys.create_key(tenant_id=tenant.pk, name="crm", scopes=["runs:write", "subjects:assert"], expires_at=timezone.now() + timedelta(days=30), by=by)
+    colleague, _password = members.add_member(tenant=tenant, username="ben", roles=["operator"], by=by)
+    quota = quotas.create_quota(tenant_id=tenant.pk, scope="tenant", measure="cost", period="day", limit=5, by=by)
+    policy = retention.create_policy(tenant_id=tenant.pk, category="sessions", age_basis="last_activity", days=30, by=by)
+    request, _token = previews.preview(subject=subject, by=by)
+    named = {
+        "member": shown("mem", colleague.pk),
+        "quota-edit": shown("quo", quota.pk),
+        "policy": shown("pol", policy.pk),
+        "subject": subject.display_ref,
+        "request": request.ref,
+        "provider": "demo",
+        "provider-edit": "demo",
+        "session": shown("ses", session.pk),
+        "run": shown("run", run.pk),
+        "approval": shown("apr", approval.pk),
+        "agent": "research",
+        "agent-edit": "research",
+        "agent-versions": "research",
+    }
+    plain = [
+        "overview", "playground", "sessions", "runs", "approvals", "approval-history", "approval-rules",
+        "agents", "agent-new", "agent-import", "tools", "providers", "provider-new",
+        "subjects", "requests", "retention", "policy-new", "audit",
+        "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
+        "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",
+    ]  # fmt: skip
+    return [reverse(name) for name in plain] + [reverse(name, args=[ref]) for name, ref in named.items()]
+
+
+def test_sign_in_and_out(new_page, member):
+    page = new_page()
+    page.goto("/members")
+
+    page.get_by_label("Username").fill("ann")
+    page.get_by_label("Password").fill("not it")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("The username or the password is not right.")
+    page.get_by_label("Password").fill(governance.PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Members and roles")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    page.goto("/members")
+    expect(page).to_have_url(re.compile("/sign-in"))
+
+
+def test_one_time_password_becomes_an_own_one(new_page, member):
+    Member.objects.filter(pk=member.pk).update(must_change_password=True)
+    page = new_page()
+    sign_in(page, "ann")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Choose your own password")
+    page.get_by_label("One-time password").fill(governance.PASSWORD)
+    page.get_by_label("New password", exact=True).fill("seven blue rivers")
+    page.get_by_label("New password again").fill("seven blue rivers")
+    page.get_by_role("button", name="Change password").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    expect(page.get_by_role("status").first).to_contain_text("Your password was changed.")
+
+
+def test_theme_is_kept(signed_in_page):
+    page = signed_in_page
+    page.emulate_media(color_scheme="light")
+    page.goto("/account")
+    light = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+
+    page.get_by_label("Dark").check()
+    page.get_by_role("button", name="Save").click()
+
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != light
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.timeout(600)
+def test_no_page_has_a_barrier(signed_in_page, furnished, check_accessibility, theme):
+    page = signed_in_page
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+
+    for address in furnished:
+        answer = page.goto(address)
+        assert answer.status == 200, address
+        check_accessibility(page)
+
+
+@pytest.mark.timeout(300)
+def test_every_page_fits_into_360_pixels(new_page, member, furnished, enter):
+    page = new_page(**NARROW)
+    enter(page, member)
+
+    wide = []
+    for address in furnished:
+        page.goto(address)
+        if page.evaluate("document.documentElement.scrollWidth") > 360:
+            wide.append(address)
+
+    assert wide == []
+
+
+def test_menu_opens_on_a_narrow_window_without_a_script(new_page, member, enter):
+    page = new_page(**NARROW, java_script_enabled=False)
+    enter(page, member)
+
+    link = page.get_by_role("navigation", name="Main").get_by_role("link", name="Members and roles")
+    expect(link).to_be_hidden()
+    page.get_by_role("button", name="Menu").click()
+    link.click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Members and roles")
+
+
+def test_pages_work_without_a_script(new_page, member, tenant, enter):
+    key = keys.create_key(tenant_id=tenant.pk, name="crm", scopes=["runs:write"], by=members.actor_of(membership=member.memberships.get()))[0]
+    page = new_page(java_script_enabled=False)
+    enter(page, member)
+
+    page.goto("/keys")
+    page.get_by_role("link", name="Revoke…").click()
+    page.locator(f"#revoke-{key.pk.hex}").get_by_role("button", name="Revoke").click()
+
+    expect(page.locator("#messages")).to_contain_text("The key crm no longer works.")
+
+
+@pytest.mark.timeout(300)
+def test_first_load_of_every_page_is_small(new_page, member, furnished, enter):
+    page = new_page()
+    enter(page, member)
+    heavy = {}
+    for address in furnished:
+        answers = []
+        page.on("response", answers.append)
+        page.goto(address, wait_until="networkidle")
+        page.remove_listener("response", answers.append)
+        # An installation serves its files compressed (WhiteNoise) and once; the tests' server does neither.
+        files = {answer.url: gzip.compress(answer.body()) for answer in answers if "/static/" in answer.url}
+        pages = [answer.body() for answer in answers if "/static/" not in answer.url]
+        size = sum(map(len, [*files.values(), *pages]))
+        if size > 100_000:
+            heavy[address] = size
+
+    assert heavy == {}
+
+
+def test_palette_goes_to_a_session_by_keyboard(signed_in_page, furnished):
+    page = signed_in_page
+    page.goto("/members")
+
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("combobox", name="Find")
+    expect(box).to_be_focused()
+    page.keyboard.type("case-41")
+    expect(page.get_by_role("option", name="case-4182")).to_be_visible()
+    page.keyboard.press("Enter")
+
+    expect(page).to_have_url(re.compile("/sessions/ses_"))
+
+
+def test_palette_goes_to_a_page_and_closes_with_escape(signed_in_page):
+    page = signed_in_page
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("combobox", name="Find")).to_be_hidden()
+
+    page.keyboard.press("Control+k")
+    page.keyboard.type("api k")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("API keys")
+
+
+def test_keys_focus_the_filter_and_list_themselves(signed_in_page):
+    page = signed_in_page
+    page.goto("/members")
+
+    page.keyboard.press("/")
+    expect(page.get_by_label("Name contains")).to_be_focused()
+    page.keyboard.type("zzz")
+    expect(page.get_by_text("Nobody has that name here")).to_be_visible()
+    page.get_by_role("link", name="Clear the filter").click()
+    page.keyboard.press("?")
+
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+
+
+def test_skip_link_is_the_first_stop(signed_in_page):
+    page = signed_in_page
+    page.goto("/members")
+
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+
+    expect(page.get_by_role("link", name="Add a member")).to_be_focused()
+
+
+def test_dialog_keeps_and_returns_the_focus(signed_in_page, furnished):
+    page = signed_in_page
+    page.goto("/keys")
+    opener = page.get_by_role("button", name="Revoke…")
+    opener.focus()
+
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Revoke crm?")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+
+    expect(dialog).to_be_hidden()
+    expect(opener).to_be_focused()
+
+
+def test_secret_of_a_new_key_is_copied(signed_in_page):
+    page = signed_in_page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/keys/new")
+    page.get_by_label("Name").fill("crm")
+    page.get_by_label(re.compile("^runs:write")).check()
+    page.get_by_role("button", name="Create").click()
+
+    page.locator(".secret").get_by_role("button", name="Copy").click()
+
+    expect(page.locator(".secret").get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#secret").text_content()
+
+
+def test_model_rows_are_added(signed_in_page):
+    page = signed_in_page
+    page.goto("/providers/~new")
+    rows = page.locator("table[data-rows] tbody tr")
+    expect(rows).to_have_count(2)
+
+    page.get_by_role("button", name="One more model").click()
+
+    expect(rows).to_have_count(3)
+    expect(page.locator("#id_models-2-name")).to_be_focused()
+
+
+def test_tenant_is_switched(signed_in_page, member):
+    other = governance.tenant("fabrikam")
+    member.memberships.create(tenant=other, roles=["tenant_admin"])
+    page = signed_in_page
+    page.goto("/members")
+
+    page.locator("summary.tenant").click()
+    page.get_by_role("button", name="Fabrikam").click()
+
+    expect(page.locator("summary.tenant")).to_contain_text("Fabrikam")
+
+
+def test_gallery_opens_and_closes_its_dialog(signed_in_page):
+    page = signed_in_page
+    page.goto("/help/components")
+
+    page.get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("dialog", name="Delete research?")).to_be_visible()
+    page.get_by_role("button", name="Keep").click()
+
+    expect(page.get_by_role("dialog", name="Delete research?")).to_be_hidden()
