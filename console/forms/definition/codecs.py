@@ -124,7 +124,8 @@ def _read_extra(reading: Reading, name: str) -> dict:
     text = reading.text(name).strip()
     value = _read_json(reading, name, text) if text else {}
     if isinstance(value, dict):
-        reading.extras[name] = set(value)
+        if value:
+            reading.extras[name] = set(value)
         return value
     if name not in reading.problems:
         reading.problem(name, _("Write a JSON object here, or leave it empty."))

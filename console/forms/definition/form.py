@@ -74,6 +74,8 @@ class DefinitionForm:
 
         Everything else in the form stays as it was typed. Raises Invalid when the form has changed too much since.
         """
+        if not all(_has_rows(self.document, path) for path in values):
+            raise Invalid(_("The form has changed since: check it again, then fix it."))
         try:
             changed = apply_fix(self.document, {"set": values})
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
@@ -150,6 +152,22 @@ def _touched(path: str) -> list[str]:
             return [f"{prefix}{step}", f"{prefix}{codecs.EXTRA}"]
         node, prefix = entry, f"{prefix}{step}."
     return [node.path]
+
+
+def _has_rows(document: Any, path: str) -> bool:
+    """Whether the rows that a path names by number are still there."""
+    for step in path.split("."):
+        if isinstance(document, list):
+            if not step.isdecimal() or int(step) >= len(document):
+                return False
+            document = document[int(step)]
+        elif isinstance(document, dict) and step in document:
+            document = document[step]
+        elif step.isdecimal():
+            return False
+        else:
+            document = None
+    return True
 
 
 def _above(name: str) -> list[str]:
