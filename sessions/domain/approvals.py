@@ -181,12 +181,12 @@ def _unfenced(rows: models.QuerySet) -> models.QuerySet:
 
 @transaction.atomic
 def _expire_run(run_id: UUID) -> int:
-    run = Run.objects.select_for_update(of=("self",), skip_locked=True).filter(id=run_id).first()
+    run = Run.objects.select_for_update(of=("self",), no_key=True, skip_locked=True).filter(id=run_id).first()
     if run is None:
         # Somebody works on it at this moment; the next sweep comes back.
         return 0
     due = list(
-        Approval.objects.select_for_update().filter(run_id=run_id, status=Approval.Status.PENDING, expires_at__lte=Now())
+        Approval.objects.select_for_update(no_key=True).filter(run_id=run_id, status=Approval.Status.PENDING, expires_at__lte=Now())
     )
     _expire(due)
     _resume_when_decided(run)
@@ -202,7 +202,7 @@ def _expire(due: list[Approval]) -> None:
 
 def withdraw(*, run: Run) -> int:
     """The run ends or goes on without its waiting calls. The caller holds the run's row; returns how many waited."""
-    waiting = list(Approval.objects.select_for_update().filter(run_id=run.id, status=Approval.Status.PENDING))
+    waiting = list(Approval.objects.select_for_update(no_key=True).filter(run_id=run.id, status=Approval.Status.PENDING))
     for approval in waiting:
         Approval.objects.filter(id=approval.id).update(
             status=Approval.Status.WITHDRAWN, decided_by="lethe", decided_at=Now()
@@ -218,15 +218,15 @@ def _resume_when_decided(run: Run) -> None:
 
 
 def _resume(run_id: UUID) -> None:
-    from sessions.domain import runs  # noqa: PLC0415 -- runs asks for approvals, approvals resume runs
+    from sessions.domain import executions  # noqa: PLC0415 -- runs ask for approvals, approvals resume runs
 
-    runs.resume(run_id=run_id)
+    executions.resume(run_id=run_id)
 
 
 def _lock(approval: Approval, by: Actor) -> tuple[Run, Approval]:
     """The run and the approval, both locked, so that of two last decisions one sees the other."""
-    run = Run.objects.select_for_update(of=("self",)).filter(id=approval.run_id, tenant_id=by.tenant_id).first()
-    locked = Approval.objects.select_for_update(of=("self",)).filter(id=approval.id, tenant_id=by.tenant_id).first()
+    run = Run.objects.select_for_update(of=("self",), no_key=True).filter(id=approval.run_id, tenant_id=by.tenant_id).first()
+    locked = Approval.objects.select_for_update(of=("self",), no_key=True).filter(id=approval.id, tenant_id=by.tenant_id).first()
     if run is None or locked is None or (speaks_for := _subject_of(by)) and locked.subject_id != speaks_for:
         raise ApprovalUnknown
     return run, locked
@@ -344,7 +344,7 @@ def create_rule(
 def revoke_rule(*, rule: ApprovalRule, by: Actor) -> ApprovalRule:
     """The tool asks again from now on. Revoking again changes nothing."""
     by.require("approvals.decide")
-    locked = ApprovalRule.objects.select_for_update(of=("self",)).filter(id=rule.id, tenant_id=by.tenant_id).first()
+    locked = ApprovalRule.objects.select_for_update(of=("self",), no_key=True).filter(id=rule.id, tenant_id=by.tenant_id).first()
     if locked is None or ((speaks_for := _subject_of(by)) and (locked.session_id is None or locked.subject_id != speaks_for)):
         raise NotFound
     if locked.revoked_at is None:

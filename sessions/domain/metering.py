@@ -218,7 +218,7 @@ def hold(*, tenant_id: UUID, subject_id: UUID | None, run_id: UUID, amounts: dic
 def book(*, run_id: UUID, used: dict[str, Decimal]) -> None:
     """Take the run's reservations off its counters and add what it used, by measure."""
     counters = list(
-        QuotaCounter.objects.select_for_update(of=("self",))
+        QuotaCounter.objects.select_for_update(of=("self",), no_key=True)
         .select_related("quota")
         .filter(reservations__run_id=run_id)
         .order_by("quota_id", "id")
