@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from agents.compile import apply_fix, compile_definition
 from agents.compile.not_yet import NOT_YET, value_at
+from agents.compile.rules.models import SETTINGS
 from agents.definition import Definition
 from agents.domain import definitions, providers
 from agents.tools import register_tool
 from governance.actors import system
+from sessions.engine.providers import KNOWN_SETTINGS
 from tests.agents.test_definition import DOCUMENTS, WHOLE
 from tests.factories import agents
 
@@ -254,6 +256,12 @@ def test_as_dict_is_plain_json(tenant):
 
     assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
     assert set(report.as_dict()) == {"valid", "inconclusive", "messages"}
+
+
+def test_settings_that_are_allowed_reach_the_provider():
+    """What compile lets pass, the engine hands on; what the engine knows, compile lets pass."""
+    for kind, known in KNOWN_SETTINGS.items():
+        assert {name for name, (_, kinds) in SETTINGS.items() if kind in kinds} == known, kind
 
 
 # --- What is not built yet -----------------------------------------------------------------------------------------

@@ -152,7 +152,10 @@ def test_settings_that_are_not_built_are_marked():
     assert not fields["memory.enable_facts"].available
     assert not fields["assembly"].available
     assert fields["memory.enable_todo"].available
-    assert fields["compaction.strategy"].available
+    strategy = fields["compaction.strategy"]
+    assert strategy.available
+    assert set(strategy.later_choices) == {value for value, _ in strategy.choices} - {"none"}
+    assert fields["sessions.on_busy"].later_choices == ()
 
 
 def test_items_of_lists_have_fields_of_their_own():
