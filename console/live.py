@@ -34,7 +34,8 @@ async def frames(*, run: Run, after: int, csrf_token: str, may_decide: bool) -> 
             if event is None:
                 yield b": still here\n\n"
                 continue
-            frame = await in_thread(narrator.frame, event)
+            # Pieces of text are many and need neither a template nor the database.
+            frame = narrator.frame(event) if event.type in events.DELTAS else await in_thread(narrator.frame, event)
             if frame:
                 yield _encoded(event.seq, frame)
     except NotFound:

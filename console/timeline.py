@@ -55,24 +55,46 @@ class Step:
 
 def steps(run: Run, events: list[tuple], *, calls: list[ModelCall], approvals: list[Approval], facts: dict[int, dict], now: datetime) -> list[Step]:
     """Rows for `events`, (seq, type, data, at) in order. `facts` has name, outcome and duration by item seq."""
-    builder = _Builder(run, calls, approvals, facts, now)
+    # A run that goes on after an approval has started again; its first event is where it began.
+    begin = min([at for _, _, _, at in events[:1]] + [run.started_at or run.created_at])
+    builder = _Builder(run, begin, calls, approvals, facts, now)
     for seq, kind, data, at in events:
         builder.take(seq, kind, data, at)
     return builder.closed()
 
 
+class _Clock:
+    """Time on the bars: the waits for people take a quarter of them at most, however long a person slept on it."""
+
+    def __init__(self, waits: list[tuple[float, float]], total: float):
+        self.waits: list[tuple[float, float]] = []
+        for first, last in sorted(waits):
+            # Several calls may have waited at once.
+            first = max(first, self.waits[-1][1]) if self.waits else first
+            if last > first:
+                self.waits.append((first, last))
+        waited = sum(last - first for first, last in self.waits)
+        self.factor = min(1.0, max(total - waited, 1.0) / 3 / waited) if waited else 1.0
+
+    def at(self, offset: float) -> float:
+        """The place of a moment, in milliseconds of this clock."""
+        inside = sum(max(0.0, min(offset, last) - first) for first, last in self.waits)
+        return offset - inside * (1 - self.factor)
+
+
 class _Builder:
-    def __init__(self, run, calls, approvals, facts, now):
-        self.run, self.facts, self.now = run, facts, now
+    def __init__(self, run, begin, calls, approvals, facts, now):
+        self.run, self.begin, self.facts, self.now = run, begin, facts, now
         self.calls = {call.number: call for call in calls}
         self.approvals = {approval.call_id: approval for approval in approvals}
-        self.begin = run.started_at or run.created_at
         self.rows: list[Step] = []
         self.tools: dict[str, Step] = {}
 
     def take(self, seq: int, kind: str, data: dict, at: datetime) -> None:
         known = {**self.facts.get(data.get("item_seq"), {}), **data}
         match kind:
+            case "run.started" if self.rows:
+                self._add(_("Went on"), "info", at)
             case "run.started":
                 waited = self._ms(self.run.created_at, self.begin)
                 self._add(_("Started"), "info", at, detail=_("waited %(time)s in the queue") % {"time": duration(waited)} if waited > 500 else "")
@@ -93,13 +115,16 @@ class _Builder:
     def closed(self) -> list[Step]:
         """The rows, with their places on the bar."""
         end = self.run.ended_at or self.now
-        whole = max(self._ms(self.begin, end), 1.0)
         for row in self.rows:
             if row.is_open:
                 row.ms = max(self._ms(row.at, end), 0.0)
                 row.is_open = not self.run.is_finished
-            row.start = min(1000.0, max(0.0, 1000 * row.offset_ms / whole))
-            row.width = min(1000.0 - row.start, 1000 * (row.ms or 0) / whole)
+        total = self._ms(self.begin, end)
+        clock = _Clock([(row.offset_ms, row.offset_ms + row.ms) for row in self.rows if row.tone == "wait" and row.ms], total)
+        whole = max(clock.at(total), 1.0)
+        for row in self.rows:
+            row.start = min(1000.0, 1000 * clock.at(row.offset_ms) / whole)
+            row.width = min(1000.0 - row.start, 1000 * clock.at(row.offset_ms + (row.ms or 0)) / whole - row.start)
         return self.rows
 
     def _ms(self, first: datetime, last: datetime) -> float:

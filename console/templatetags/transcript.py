@@ -99,7 +99,7 @@ def _styled(html):
 
 @register.filter
 def lasted(run) -> str:
-    """How long a run took from its start to its end, waiting for people included."""
+    """How long a run took from its last start to its end: the wait for a person is not in it."""
     if run is None or not run.started_at or not run.ended_at:
         return ""
     return duration((run.ended_at - run.started_at).total_seconds() * 1000)

@@ -100,6 +100,7 @@ def _run(request, run: Run) -> dict:
         "calls": calls,
         "reports": reports[::-1],
         "totals": _totals(run, calls),
+        "waited_ms": sum(step.ms or 0 for step in steps if step.tone == "wait"),
         "advice": advice(run.error),
         "is_ongoing": run.status in turns.ONGOING,
         "family": _family(run),

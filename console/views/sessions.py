@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_POST
 
 from agents import queries as catalogue
@@ -140,8 +140,13 @@ def _what_goes(agent_session) -> list[tuple[int, str]]:
     counts["items"] = Item.objects.filter(session_id=agent_session.pk).count()
     counts["files"] = Blob.objects.filter(session_id=agent_session.pk).count()
     counts["approvals"] = Approval.objects.filter(session_id=agent_session.pk).count()
-    nouns = (("items", _("items of history")), ("runs", _("runs with their events and costs")), ("files", _("attachments")), ("approvals", _("approvals")))
-    return [(counts[name], noun) for name, noun in nouns if counts[name]]
+    nouns = (
+        (counts["items"], ngettext("item of history", "items of history", counts["items"])),
+        (counts["runs"], ngettext("run with its events and costs", "runs with their events and costs", counts["runs"])),
+        (counts["files"], ngettext("attachment", "attachments", counts["files"])),
+        (counts["approvals"], ngettext("approval", "approvals", counts["approvals"])),
+    )
+    return [(count, noun) for count, noun in nouns if count]
 
 
 def fork_key(key: str) -> str:

@@ -150,6 +150,30 @@ def test_run_shows_its_timeline_without_contents(viewer, run):
     assert "Where is my order?" not in text
 
 
+def test_run_that_waited_for_a_person_begins_at_its_first_event(viewer, session):
+    now = timezone.now()
+    run = sessions.run(session=session, started_at=now - timedelta(seconds=1), ended_at=now)
+    sessions.approval(run, call_id="c1", status="approved", decided_by="ada", decided_at=now - timedelta(seconds=1))
+    sessions.event(run, 1, "run.started")
+    sessions.event(run, 2, "approval.requested", {"call_id": "c1", "tool": "send_mail", "arguments": {}})
+    sessions.event(run, 3, "run.started")
+    sessions.event(run, 4, "run.completed", {"status": "completed"})
+    for seq, seconds in ((1, 3603), (2, 3601), (3, 1), (4, 0)):
+        RunEvent.objects.filter(run=run, seq=seq).update(at=now - timedelta(seconds=seconds))
+
+    steps = viewer.get(address("run", run)).context["steps"]
+
+    assert [(step.title, step.offset, step.took) for step in steps] == [
+        ("Started", "+0 ms", ""),
+        ("Approval of send_mail", "+2.0 s", "1 h 0 min"),
+        ("Went on", "+1 h 0 min", ""),
+        ("Completed", "+1 h 0 min", ""),
+    ]
+    # An hour of waiting takes a quarter of the bar, so that the three seconds of work can be seen.
+    assert [round(step.start) for step in steps] == [0, 500, 750, 1000]
+    assert round(steps[1].width) == 250
+
+
 def test_run_shows_tokens_cost_and_prices_of_each_call(viewer, run):
     response = viewer.get(address("run", run))
 

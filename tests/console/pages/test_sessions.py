@@ -408,7 +408,7 @@ def test_session_deletion_names_what_goes_and_does_it(owner, conversation):
     response = owner.post(address("session-delete", conversation), follow=True)
 
     assert page.context["goes"] == [
-        (4, "items of history"), (1, "runs with their events and costs"), (1, "attachments"), (1, "approvals"),
+        (4, "items of history"), (1, "run with its events and costs"), (1, "attachment"), (1, "approval"),
     ]  # fmt: skip
     assert not Session.objects.filter(pk=conversation.pk).exists()
     assert [str(message) for message in response.context["messages"]] == ["Session The lost order is deleted."]
