@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from django import forms
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -13,8 +14,16 @@ from governance.permissions import ROLES, SCOPES
 from sessions.models import Quota
 
 
+def _explained(name, about):
+    return format_html('<b>{}</b> <span class="help">{}</span>', name, about)
+
+
 def _role_choices():
-    return [(role, f"{role.replace('_', ' ').capitalize()}: {about[0].lower()}{about[1:]}") for role, about in ROLES.items()]
+    return [(role, _explained(role.replace("_", " ").capitalize(), about)) for role, about in ROLES.items()]
+
+
+def _scope_choices():
+    return [(scope, _explained(scope, about)) for scope, about in SCOPES.items()]
 
 
 def _search(data_filter=False):
@@ -44,7 +53,7 @@ class NewKeyForm(forms.Form):
     LIFETIMES = [("30", _("30 days")), ("90", _("90 days")), ("365", _("A year")), (NEVER, _("Until it is revoked"))]
 
     name = forms.CharField(label=_("Name"), max_length=100, help_text=_("Say which application uses it: that is how it shows in runs and in the audit trail."), widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}))
-    scopes = forms.MultipleChoiceField(label=_("Scopes"), choices=lambda: [(scope, f"{scope}: {about[0].lower()}{about[1:]}") for scope, about in SCOPES.items()], widget=forms.CheckboxSelectMultiple, help_text=_("Give it only what the application needs."))
+    scopes = forms.MultipleChoiceField(label=_("Scopes"), choices=_scope_choices, widget=forms.CheckboxSelectMultiple, help_text=_("Give it only what the application needs."))
     subject = forms.CharField(label=_("Speaks for"), max_length=255, required=False, help_text=_("The id of one person, as your application calls them. The key then reads and writes for that person only. Leave it empty for an application that serves many."), widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
     lifetime = forms.ChoiceField(label=_("Ends after"), choices=LIFETIMES, required=False, initial="90")
 

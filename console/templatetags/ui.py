@@ -169,10 +169,10 @@ def relative(moment, now=None):
     past, seconds = seconds >= 0, abs(seconds)
     if seconds < 45:
         return _("just now") if past else _("in a moment")
-    if seconds < 3600:
+    if seconds < 3570:
         count = max(1, round(seconds / 60))
         words = ngettext("%d minute", "%d minutes", count) % count
-    elif seconds < 86400:
+    elif seconds < 84600:
         count = round(seconds / 3600)
         words = ngettext("%d hour", "%d hours", count) % count
     elif seconds < 86400 * 31:
