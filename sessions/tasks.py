@@ -4,21 +4,21 @@ from uuid import UUID
 
 from celery import shared_task
 
-from sessions.domain import approvals, events, idempotency, quotas, runs, upkeep
+from sessions.domain import approvals, events, executions, idempotency, quotas, sweeping, upkeep
 from sessions.engine import runner
 
 
 @shared_task(name="sessions.execute_run")
 def execute_run(run_id: str) -> None:
     """Claim a queued run and stay with it until it ends, so that a worker is as busy as it looks."""
-    if runs.claim(run_id=UUID(run_id)):
+    if executions.claim(run_id=UUID(run_id)):
         runner.runner().wait(UUID(run_id))
 
 
 @shared_task(name="sessions.sweep_runs")
 def sweep_runs() -> None:
     """Every few seconds: end what died, start what was forgotten, answer what expired, fold what is over."""
-    runs.sweep()
+    sweeping.sweep()
     approvals.expire_due()
     events.fold()
     quotas.release_stale()

@@ -16,7 +16,7 @@ from django.db import Error as DatabaseError
 
 from governance.errors import LetheError, SubjectFenced
 from sessions import dispatch, notify
-from sessions.domain import leases, runs
+from sessions.domain import executions, leases
 from sessions.domain.run_store import RunStore
 from sessions.engine import wiring
 from sessions.engine.errors import ModelFailed
@@ -130,7 +130,7 @@ async def _execute(run_id: UUID, task: asyncio.Task) -> None:
 
 
 async def _turn(job: "wiring.Job") -> dict:
-    """Run the turn and say how it ended: arguments for `runs.finish`."""
+    """Run the turn and say how it ended: arguments for `executions.finish`."""
     store: RunStore = job.store
     try:
         outcome = await run_turn(
@@ -179,7 +179,7 @@ async def _finished(job, ending: dict) -> None:
         current.uncancel()
     if "stopped" not in ending:
         await job.store.settle()
-        await in_thread(runs.finish, run=job.run, **ending)
+        await in_thread(executions.finish, run=job.run, **ending)
         return
     reason = ending["stopped"]
     if reason == "lease_lost":
@@ -191,10 +191,10 @@ async def _finished(job, ending: dict) -> None:
         return
     await job.store.settle()
     if reason == "handed_back":
-        await in_thread(runs.hand_back, run=job.run)
+        await in_thread(executions.hand_back, run=job.run)
         return
     status = Run.Status.CANCELLED if reason == "cancelled" else Run.Status.INTERRUPTED
-    await in_thread(runs.finish, run=job.run, status=status)
+    await in_thread(executions.finish, run=job.run, status=status)
 
 
 async def _beat(job, task: asyncio.Task) -> None:
@@ -238,7 +238,7 @@ def _fail_early(run_id: UUID, error: LetheError | ModelFailed) -> None:
     run = Run.objects.filter(id=run_id).first()
     if run is not None:
         told = error.as_dict() if isinstance(error, ModelFailed) else _told(error, "definition")
-        runs.finish(run=run, status=Run.Status.FAILED, error=told)
+        executions.finish(run=run, status=Run.Status.FAILED, error=told)
 
 
 def _told(error: LetheError, kind: str) -> dict:

@@ -12,7 +12,7 @@ from agents.domain import definitions as catalogue
 from governance.actors import system
 from governance.domain import subjects
 from governance.errors import Invalid, MissingPermission, NotFound
-from sessions.domain import events, history, leases, runs
+from sessions.domain import events, executions, history, leases, runs, sweeping
 from sessions.domain.runs import RunRequest
 from sessions.errors import (
     Draining,
@@ -182,7 +182,7 @@ def test_enqueue_runs_all_fifty_in_order(agent, actor):
 
     assert Counter(type(result).__name__ for result in results) == {"Run": 50}
     for run in results:
-        assert finished(run, seconds=60).status == Run.Status.COMPLETED
+        assert finished(run, seconds=150).status == Run.Status.COMPLETED
     session = Session.objects.get(key="queue")
     assert (session.turns, session.lease_run_id) == (50, None)
     said = [role for role, _ in texts(session)]
@@ -201,7 +201,7 @@ def test_interrupt_stops_the_running_turn_and_keeps_what_it_produced(agent, acto
     running.refresh_from_db()
     assert (running.cancel_reason, queued.status) == ("interrupt", Run.Status.QUEUED)
     # The executor of the running turn notices and ends it:
-    runs.finish(run=running, status=Run.Status.INTERRUPTED)
+    executions.finish(run=running, status=Run.Status.INTERRUPTED)
 
     assert finished(queued).status == Run.Status.COMPLETED
     assert [role for role, _ in texts(session)] or Item.objects.count() == 2
@@ -217,7 +217,7 @@ def test_rollback_hides_what_the_running_turn_wrote(agent, actor, say):
     Session.objects.filter(id=session.id).update(head_seq=session.head_seq + 1, turns=2, version=session.version + 1)
     Run.objects.filter(id=running.id).update(first_seq=session.head_seq + 1)
     queued = runs.start(agent_name="research", request=RunRequest(message="third", session_key="case-1"), by=actor)
-    runs.finish(run=running, status=Run.Status.INTERRUPTED)
+    executions.finish(run=running, status=Run.Status.INTERRUPTED)
     finished(queued)
 
     assert [text for role, text in texts(session) if role == "user"] == ["first", "third"] or [
@@ -241,13 +241,13 @@ def test_run_whose_executor_died_is_interrupted_and_the_next_turn_works(agent, a
     Run.objects.filter(id=run.id).update(lease_expires_at=Now() - timedelta(seconds=1))
     Session.objects.filter(id=session.id).update(lease_expires_at=Now() - timedelta(seconds=1))
 
-    assert runs.sweep()["interrupted"] == 1
+    assert sweeping.sweep()["interrupted"] == 1
 
     run.refresh_from_db()
     assert run.status == Run.Status.INTERRUPTED
     assert [event.type for event in events.read(run=run)][-1] == "run.interrupted"
     assert say("still there?").status == Run.Status.COMPLETED
-    assert runs.sweep()["interrupted"] == 0
+    assert sweeping.sweep()["interrupted"] == 0
 
 
 def test_next_turn_need_not_wait_for_the_sweeper(agent, actor, say):
@@ -269,7 +269,7 @@ def test_queued_run_that_nobody_started_is_found(agent, actor):
     )  # fmt: skip
     Run.objects.filter(id=run.id).update(created_at=Now() - timedelta(seconds=10))
 
-    assert runs.sweep()["started"] == 1
+    assert sweeping.sweep()["started"] == 1
     assert finished(run).status == Run.Status.COMPLETED
 
 
@@ -317,7 +317,7 @@ def test_refused_request_gives_its_idempotency_key_back(agent, actor):
     request = RunRequest(message="x", session_key="case-1")
     with pytest.raises(SessionBusy):
         runs.start(agent_name="research", request=request, by=actor, idempotency_key="k")
-    runs.finish(run=running, status=Run.Status.INTERRUPTED)
+    executions.finish(run=running, status=Run.Status.INTERRUPTED)
 
     assert finished(runs.start(agent_name="research", request=request, by=actor, idempotency_key="k")).status == Run.Status.COMPLETED
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sessions import dispatch
-from sessions.domain import leases, runs
+from sessions.domain import executions, leases, runs
 from sessions.domain.runs import RunRequest
 from sessions.models import Run, Session
 from tests.factories import sessions as made
@@ -57,7 +57,7 @@ def test_a_run_may_end_while_a_new_message_interrupts_it(busy, lethe, monkeypatc
 
     def work(index):
         if index == 0:
-            return runs.finish(run=busy, status="completed") if ending == "finish" else runs.hand_back(run=busy)
+            return executions.finish(run=busy, status="completed") if ending == "finish" else executions.hand_back(run=busy)
         threading.current_thread().name = "start"
         return runs.start(agent_name="hasty", request=RunRequest(message="Two", session_key="case-1"), by=lethe)
 
