@@ -467,7 +467,7 @@ PLACES = [(key, None) for key in WHOLE] + [
 
 
 @given(DOCUMENTS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_json_crashes_compile(tenant, document):
     report = compile_definition(document, tenant_id=tenant.id)
 
@@ -477,7 +477,7 @@ def test_no_json_crashes_compile(tenant, document):
 
 
 @given(DOCUMENTS, st.sampled_from(PLACES))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_to_a_whole_definition_crashes_compile(tenant, damage, place):
     """A real document with any part of it replaced by anything."""
     key, inner = place

@@ -322,7 +322,7 @@ DOCUMENTS = st.recursive(
 
 
 @given(DOCUMENTS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_json_crashes_reading(document):
     try:
         read = normalise(document)
@@ -354,7 +354,7 @@ def valid(part: type[Part]):
 
 
 @given(valid(Definition), st.sampled_from([camel, pascal, str]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_case_styles_round_trip(document, spell):
     spelled = respelled(Definition, document, spell)
 

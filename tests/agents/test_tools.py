@@ -278,7 +278,7 @@ async def test_calculate_refuses_with_a_sentence(expression):
 
 
 @given(st.text(alphabet="0123456789.+-*/%^() eEpi_,sqrtlnmaxexpround", max_size=60) | st.text(max_size=60))
-@settings(max_examples=1000, deadline=2000)
+@settings(max_examples=400, deadline=None)
 def test_calculator_always_ends_with_a_number_or_a_sentence(expression):
     result = outcome(expression)
 

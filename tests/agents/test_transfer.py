@@ -215,7 +215,7 @@ def test_what_is_no_file_is_refused(tenant, builder, file):
 
 
 @given(DOCUMENTS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_draft_crashes_an_import(tenant, document):
     file = {"format": "lethe.agent/1", "name": "a", "draft": document}
     try:
