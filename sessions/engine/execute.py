@@ -101,9 +101,9 @@ class Execution:
         if decision is not None and not decision["approve"]:
             reason = decision.get("reason") or "no reason was given"
             return Result(DENIED, f"Rejected by a person: {reason}")
-        if "arguments_text" in call and not (decision and "arguments" in decision):
-            return Result(FAILED, "Invalid arguments: not a JSON object.")
         edited = decision is not None and decision.get("arguments") is not None
+        if "arguments_text" in call and not edited:
+            return Result(FAILED, "Invalid arguments: not a JSON object. If the call was cut off, write a shorter one.")
         shown = decision["arguments"] if edited else call["arguments"]
         try:
             arguments = spec.arguments(shown)

@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pydantic_ai.models import Model
@@ -130,7 +131,8 @@ class _Turn:
 
     def _current(self) -> list[ItemView]:
         items = self.store.items()
-        return [item for item in items if item.turn == items[-1].turn] if items else []
+        turn = items[-1].turn if items else None
+        return list(takewhile(lambda item: item.turn == turn, reversed(items)))[::-1]
 
     def _open_calls(self) -> list[dict[str, Any]]:
         current = self._current()
@@ -202,6 +204,9 @@ class _Turn:
             raise ModelFailed(
                 PROVIDER_BAD_RESPONSE, "The model's answer was cut off before its end; what arrived is kept."
             )
+        if answer.finish_reason == "length":
+            message = "The model reached the limit of its output: its answer may be incomplete."
+            await self.store.emit("alert", {"code": "output_limit", "message": message})
         if answer.finish_reason == "content_filter" and not answer.said.text and not answer.said.calls:
             raise ModelFailed(CONTENT_FILTERED, "The provider withheld the answer because of its content rules.")
 
@@ -252,7 +257,7 @@ class _Turn:
 
     def _fixed(self, family: str) -> tuple[int, int]:
         if family not in self.fixed:
-            self.fixed[family] = (tokens.count(self.instructions, family), self.tools.tokens(family))
+            self.fixed[family] = (tokens.count_again(self.instructions, family), self.tools.tokens(family))
         return self.fixed[family]
 
     async def _load_blobs(self, view: View[ItemView]) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import chain
 from typing import Any
@@ -24,6 +25,7 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
 
 from governance.text import clean, clean_json
 from sessions.context.assemble import Note, View
@@ -34,6 +36,10 @@ INTERRUPTED = "[interrupted] This call did not finish; it is not known whether i
 WAITING = "[waiting] A person has not decided on this call yet; it has not run."
 CUT = "Your answer above was cut off before its end. Go on from where it stopped, without repeating it."
 NOT_SHOWN = "Earlier messages of this conversation are not shown."
+
+# No provider is sent these; making new ones is most of what a message costs.
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+_UNUSED = RequestUsage()
 
 _WIRE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TEXT_TYPES = re.compile(r"^(?:text/|application/(?:json|xml|yaml|x-yaml|toml|javascript|sql|x-sh)$|.*\+(?:json|xml)$)")
@@ -289,7 +295,8 @@ class _Writer:
         else:
             text, outcome = found["text"], found.get("outcome", "success")
         # An empty result is refused by some servers.
-        return ToolReturnPart(part.tool_name, text or "(no output)", part.tool_call_id, outcome=outcome)
+        text = text or "(no output)"
+        return ToolReturnPart(part.tool_name, text, part.tool_call_id, outcome=outcome, timestamp=_ANY_TIME)
 
     def user_content(self, item: ItemView) -> list[UserContent]:
         text = item.content.get("text", "")
@@ -318,23 +325,23 @@ class _Writer:
 
     def user(self, content: Sequence[UserContent]) -> None:
         only_text = len(content) == 1 and isinstance(content[0], str)
-        self.request([UserPromptPart(content[0] if only_text else list(content))])
+        self.request([UserPromptPart(content[0] if only_text else list(content), timestamp=_ANY_TIME)])
 
     def response(self, parts: list[Any]) -> None:
         # An answer that goes on where one was cut is one answer.
         if self.messages and isinstance(self.messages[-1], ModelResponse):
             parts = [*self.messages.pop().parts, *parts]
-        self.messages.append(ModelResponse(parts=parts, provider_name=self.provider_name))
+        self.messages.append(ModelResponse(parts, usage=_UNUSED, timestamp=_ANY_TIME, provider_name=self.provider_name))
 
     def request(self, parts: list[Any]) -> None:
         if self.messages and isinstance(self.messages[-1], ModelRequest):
-            self.messages[-1] = replace(self.messages[-1], parts=[*self.messages[-1].parts, *parts])
-        else:
-            self.messages.append(ModelRequest(parts=parts))
+            parts = [*self.messages.pop().parts, *parts]
+        self.messages.append(ModelRequest(parts))
 
     def finished(self, current: Sequence[ItemView]) -> list[ModelMessage]:
         if not self.messages or isinstance(self.messages[0], ModelResponse):
-            self.messages.insert(0, ModelRequest(parts=[UserPromptPart(_tagged("note", NOT_SHOWN))]))
+            note = UserPromptPart(_tagged("note", NOT_SHOWN), timestamp=_ANY_TIME)
+            self.messages.insert(0, ModelRequest([note]))
         if isinstance(self.messages[-1], ModelResponse):
             self.user([_tagged("note", CUT)])
         return self.messages

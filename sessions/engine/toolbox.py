@@ -120,7 +120,7 @@ class ToolBox:
     def tokens(self, family: str) -> int:
         """What describing the tools costs in every call."""
         return sum(
-            8 + tokens.count(f"{spec.name} {spec.description} {json.dumps(spec.schema)}", family)
+            8 + tokens.count_again(f"{spec.name} {spec.description} {json.dumps(spec.schema)}", family)
             for spec in self.specs.values()
         )
 

@@ -167,13 +167,13 @@ class MemoryStore:
             group = next((row.group for row in self.rows if row.kind == "tool_call" and row.content["id"] == entry.content["id"]), seq)
         elif entry.joins:
             group = self.rows[-1].group
-        view = ItemView(seq, entry.kind, entry.role, self.turn, group, entry.tokens, copy.deepcopy(entry.content))
+        view = ItemView(seq, entry.kind, entry.role, self.turn, group, entry.tokens, dict(entry.content))
         self.rows.append(view)
         self.log.append(("item", view))
         return view
 
     def _event(self, kind: str, data: dict[str, Any]) -> None:
-        self.events.append((kind, copy.deepcopy(data)))
+        self.events.append((kind, dict(data)))
         self.log.append(("event", (kind, data)))
 
     def rewrite(self, seq: int, **changes: Any) -> None:

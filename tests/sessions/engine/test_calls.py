@@ -11,7 +11,10 @@ import pytest
 from sessions.engine import errors
 from sessions.engine.errors import ModelFailed
 from sessions.engine.models import Limits, Retries
+from sessions.engine.store import Entry, RunStopped
+from tests.sessions.engine.memory_store import MemoryStore
 from tests.sessions.engine.scenes import ALL, box, returning, source, take_turn
+from tests.wire.protocols import Chat
 from tests.wire.replies import (
     FAILING,
     GARBAGE,
@@ -201,8 +204,6 @@ async def test_a_text_cut_before_its_end_is_gone_on_with_after_a_restart(store, 
 
 
 async def test_a_compatible_server_that_never_sends_a_finish_reason_is_not_cut(store):
-    from tests.wire.protocols import Chat
-
     class Without(Chat):
         def stream(self, say):
             for event in super().stream(say):
@@ -333,8 +334,6 @@ async def test_concurrency_of_a_provider_is_limited(store, serve):
     config = fake.config(id=uuid4(), max_concurrency=2)
 
     async def one(number):
-        from tests.sessions.engine.memory_store import MemoryStore
-
         own = MemoryStore()
         own.says(f"Hello {number}")
         return await take_turn(own, source((config, "gpt-4o")))
@@ -458,8 +457,6 @@ async def test_reasoning_of_another_provider_is_dropped(store, protocol):
 async def test_a_model_with_a_thinking_budget_does_not_think_after_calls_without_reasoning(store, serve):
     fake, _ = await serve("anthropic")
     models = source((fake.config(), "claude-3-7-sonnet-proxy"))
-    from sessions.engine.store import Entry
-
     store.says("Hello")
     store.put(
         Entry("tool_call", "assistant", {"id": "call_1", "name": "look", "arguments": {}}),
@@ -485,6 +482,59 @@ async def test_content_filter_without_text_fails(store, serve, protocol):
 
     assert (failure.value.code, failure.value.kind) == ("content_filtered", "content")
     assert len(store.calls) == 1
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_an_answer_at_the_limit_of_the_output_is_kept_and_told(store, serve, protocol):
+    fake, models = await serve(protocol, said("Half of it", finish="length"))
+    store.says("Hello")
+
+    outcome = await take_turn(store, models)
+
+    assert (outcome.status, outcome.text) == ("completed", "Half of it")
+    assert store.rows[-1].content["finish_reason"] == "length"
+    assert store.told("alert")[0][1]["code"] == "output_limit"
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_what_cannot_fit_is_never_sent(store, serve, protocol):
+    fake, _ = await serve(protocol)
+    models = source((fake.config(limits={"m": Limits(2_000, 500)}), "m"))
+    store.says("word " * 10)
+    await take_turn(store, models)
+    row = store.says("word " * 4_000)
+    store.rewrite(row.seq, tokens=4_000)
+
+    with pytest.raises(ModelFailed) as failure:
+        await take_turn(store, models)
+
+    assert (failure.value.code, failure.value.kind) == ("context_too_long", "context")
+    assert "has room for 1500" in failure.value.message
+    assert len(fake.bodies) == 1
+    assert store.kinds() == ["message"] * 3
+
+
+async def test_counts_are_corrected_by_what_the_model_reports(store, serve):
+    # 4,000 tokens of history by our count; the model says that a call had twice as many as we thought.
+    fake, _ = await serve("chat", calling(Call("look"), usage=(8_400, 0, 20, 0)), said("Done."))
+    models = source((fake.config(limits={"gpt-4o": Limits(6_000, 500)}), "gpt-4o"))
+    for number in range(20):
+        row = store.says(f"Question {number}")
+        store.rewrite(row.seq, tokens=200)
+        await store.add([_entry("message", "assistant", {"text": f"Answer {number}"})])
+    store.says("Now?")
+
+    await take_turn(store, models, box(returning("look")))
+
+    first, second = (json.dumps(body) for body in fake.bodies)
+    assert "Question 0" in first
+    assert "Question 0" not in second
+    assert "Question 19" in second
+    assert fake.problems == []
+
+
+def _entry(kind, role, content):
+    return Entry(kind, role, content, tokens=10)
 
 
 async def test_a_refusal_is_an_answer(store, serve):
@@ -518,7 +568,7 @@ async def test_arguments_that_are_no_json_are_told_to_the_model(store, serve, pr
     outcome = await take_turn(store, models, box(returning("look")))
 
     assert outcome.text == "Sorry."
-    assert store.results()["call_1"]["text"] == "Invalid arguments: not a JSON object."
+    assert store.results()["call_1"]["text"].startswith("Invalid arguments: not a JSON object.")
     assert store.rows[1].content["arguments_text"] == '{"what": '
     assert fake.problems == []
 
@@ -690,8 +740,6 @@ async def test_retries_stop_when_the_run_is_stopped(store, serve):
     while not fake.bodies:
         await asyncio.sleep(0.002)
     store.stopped = "cancelled"
-
-    from sessions.engine.store import RunStopped
 
     with pytest.raises(RunStopped) as stop:
         await task
