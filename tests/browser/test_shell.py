@@ -165,12 +165,11 @@ def test_pages_work_without_a_script(new_page, member, tenant, enter):
 def test_first_load_of_every_page_is_small(new_page, member, furnished, enter):
     page = new_page()
     enter(page, member)
-    heavy = {}
+    heavy, answers = {}, []
+    page.on("response", lambda answer: answers.append(answer))
     for address in furnished:
-        answers = []
-        page.on("response", answers.append)
+        answers.clear()
         page.goto(address, wait_until="networkidle")
-        page.remove_listener("response", answers.append)
         # An installation serves its files compressed (WhiteNoise) and once; the tests' server does neither.
         files = {answer.url: gzip.compress(answer.body()) for answer in answers if "/static/" in answer.url}
         pages = [answer.body() for answer in answers if "/static/" not in answer.url]
