@@ -90,7 +90,7 @@ def agents(request):
 @may("agents.write")
 def agent_new(request):
     catalogue = Catalogue(tenant_id=request.tenant.pk)
-    form = NewAgentForm(request.POST or None, catalogue=catalogue)
+    form = NewAgentForm(request.POST if request.method == "POST" else None, catalogue=catalogue)
     if request.method == "POST" and form.is_valid():
         try:
             agent = definitions.create_agent(tenant_id=request.tenant.pk, document=form.document(), by=request.actor)
@@ -303,12 +303,12 @@ def export(request, name):
 @may("agents.write")
 def agent_import(request):
     """First what the file would need is looked up and shown; only then it is written."""
-    form = ImportForm(request.POST or None, request.FILES or None)
+    form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
     found = None
     if request.method == "POST" and form.is_valid():
         try:
             found = _checked_import(request, form)
-            if found is not None and "write" in request.POST:
+            if "write" in request.POST and not form.errors:
                 return _imported(request, form)
         except ImportIncomplete:
             form.add_error("allow_missing", _("Something is missing. Add it first, or tick this."))
@@ -318,7 +318,7 @@ def agent_import(request):
     return render(request, "agents/import.html", context, status=422 if form.errors else 200)
 
 
-def _checked_import(request, form: ImportForm) -> dict | None:
+def _checked_import(request, form: ImportForm) -> dict:
     found = transfer.check_import(tenant_id=request.tenant.pk, document=form.document, name=form.cleaned_data["name"] or None)
     if found["exists"]:
         form.add_error("name", _("There is already an agent named %s. Give this one another name.") % found["name"])

@@ -298,9 +298,9 @@ def resolve(request, name):
 @require_http_methods(["GET", "POST"])
 def publish(request, name):
     agent = editable(request, name)
-    form = PublishForm(request.POST or None, initial={"counter": agent.draft_counter})
     if request.method == "GET":
-        return _publish_page(request, agent, form)
+        return _publish_page(request, agent, PublishForm(initial={"counter": agent.draft_counter}))
+    form = PublishForm(request.POST)
     if not form.is_valid():
         return _publish_page(request, agent, form, status=422)
     try:

@@ -7,7 +7,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from agents import code_defined
-from agents.domain import definitions
+from agents.domain import definitions, providers
 from agents.models import Agent, AgentVersion
 from sessions.models import Session
 from tests.factories import agents, governance, sessions
@@ -291,14 +291,17 @@ def test_rollback_needs_a_note(owner, second):
     assert AgentVersion.objects.filter(agent=second).count() == 2
 
 
-def test_rollback_to_what_no_longer_compiles_is_refused(owner, tenant, second):
-    AgentVersion.objects.filter(agent=second, number=1).update(document=agents.document("research", tools=["gone"]))
+def test_rollback_to_what_no_longer_compiles_is_refused(owner, tenant):
+    old = agents.provider(tenant, "old")
+    agent = save(agents.published(tenant, "research", model={"provider": "old", "model": "demo-1"}), **agents.document("research"))
+    definitions.publish(agent=agent, note="Another provider", by=governance.lethe(tenant))
+    providers.delete_provider(provider=old, by=governance.lethe(tenant))
 
     response = owner.post(reverse("agent-rollback", args=["research", 1]), {"note": "Back"}, follow=True)
 
     assert messages_of(response) == ["Version 1 cannot run any more: The definition has 1 problem to solve first."]
     assert "Today it would not compile" in text(response)
-    assert Agent.objects.get(pk=second.pk).published.number == 2
+    assert Agent.objects.get(pk=agent.pk).published.number == 2
 
 
 # The danger zone
