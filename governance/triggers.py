@@ -11,6 +11,9 @@ the shared lock it has either committed before the fence, or it sees the fence. 
 
 - LE001: a fence is open for the subject, and this is not the worker of its request.
 - LE003: the transaction is not READ COMMITTED, so the check might read a snapshot from before the fence.
+
+Measured on PostgreSQL 18 with fsync: 11 to 13 % fewer single-row transactions a second; about 10 microseconds a row in
+bulk, because a transaction enters once for each subject and not once for each row.
 """
 
 from django.db.migrations import RunSQL
@@ -24,6 +27,11 @@ CREATE FUNCTION subject_enter(subject uuid) RETURNS void LANGUAGE plpgsql VOLATI
 DECLARE
     fence_request uuid;
 BEGIN
+    -- Entered before in this transaction: the lock is still held, so no fence can have been opened. A rollback to a
+    -- savepoint takes back the lock and this setting together.
+    IF current_setting('lethe.entered', true) = subject::text THEN
+        RETURN;
+    END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'writes for a subject need READ COMMITTED' USING ERRCODE = 'LE003';
     END IF;
@@ -38,6 +46,7 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'a fence is open for this subject' USING ERRCODE = 'LE001';
     END IF;
+    PERFORM set_config('lethe.entered', subject::text, true);
 END $$;
 
 CREATE FUNCTION subject_guard() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
@@ -47,23 +56,35 @@ DECLARE
 BEGIN
     IF TG_OP <> 'INSERT' THEN before := OLD.subject_id; END IF;
     IF TG_OP <> 'DELETE' THEN after := NEW.subject_id; END IF;
-    IF before IS NOT DISTINCT FROM after THEN
-        IF after IS NOT NULL THEN PERFORM subject_enter(after); END IF;
+    -- The smaller key first, so that two updates which move rows cannot wait for each other.
+    IF before <> after AND subject_key(after) < subject_key(before) THEN
+        PERFORM subject_enter(after);
+        PERFORM subject_enter(before);
     ELSE
-        -- The smaller key first, so that two such updates cannot wait for each other.
-        IF subject_key(before) < subject_key(after) THEN
-            PERFORM subject_enter(before);
-            PERFORM subject_enter(after);
-        ELSE
-            IF after IS NOT NULL THEN PERFORM subject_enter(after); END IF;
-            IF before IS NOT NULL THEN PERFORM subject_enter(before); END IF;
-        END IF;
+        IF before IS NOT NULL THEN PERFORM subject_enter(before); END IF;
+        IF after IS NOT NULL AND before IS DISTINCT FROM after THEN PERFORM subject_enter(after); END IF;
     END IF;
     IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
     RETURN NEW;
 END $$;
+
+-- Only a transaction that opens or lifts a fence itself can have entered before: it looks again.
+CREATE FUNCTION subject_reenter() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lethe.entered', '', true);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER subject_reenter AFTER INSERT OR UPDATE OR DELETE ON governance_fence
+FOR EACH STATEMENT EXECUTE FUNCTION subject_reenter();
 """
-DROP_FUNCTIONS = "DROP FUNCTION subject_guard(); DROP FUNCTION subject_enter(uuid); DROP FUNCTION subject_key(uuid);"
+DROP_FUNCTIONS = """
+DROP TRIGGER subject_reenter ON governance_fence;
+DROP FUNCTION subject_reenter();
+DROP FUNCTION subject_guard();
+DROP FUNCTION subject_enter(uuid);
+DROP FUNCTION subject_key(uuid);
+"""
 
 
 def functions() -> RunSQL:

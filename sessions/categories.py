@@ -1,6 +1,5 @@
 """What sessions keep about a person, by category: preview, export, erasure and retention are drawn from here."""
 
-import json
 import time
 from contextlib import suppress
 from datetime import date, datetime
@@ -86,15 +85,16 @@ class Reservations(TableCategory):
     """Shares of limits that runs still hold: the counters get them back, so no limit stays taken by an erased run."""
 
     def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
+        within, bounds = self._within(chunk)
         with connection.cursor() as cursor:
             cursor.execute(
                 f"""
                 UPDATE agent_sessions_quotacounter counter SET reserved = greatest(counter.reserved - held.amount, 0)
                 FROM (SELECT t.counter_id, sum(t.amount) AS amount FROM {self.table} t
-                      WHERE {self._of_subject()} AND {self._within()} GROUP BY t.counter_id) AS held
+                      WHERE {self._of_subject()} AND {within} GROUP BY t.counter_id) AS held
                 WHERE counter.id = held.counter_id
                 """,
-                [*self._subject(scope), *json.loads(chunk.low), *json.loads(chunk.high)],
+                [*self._subject(scope), *bounds],
             )
         return super().erase(scope=scope, chunk=chunk)
 

@@ -123,7 +123,10 @@ def told() -> Iterator[None]:
         raise
 
 
-_EXECUTOR = "SELECT set_config('lethe.request', %s, true), set_config('lethe.lease', %s, true)"
+# Who writes changes, so whoever entered before is looked at again.
+_EXECUTOR = (
+    "SELECT set_config('lethe.request', %s, true), set_config('lethe.lease', %s, true), set_config('lethe.entered', '', true)"
+)
 _IN_ERROR = 3  # psycopg.pq.TransactionStatus.INERROR
 _LOCK_NOT_AVAILABLE = "55P03"
 

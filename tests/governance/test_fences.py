@@ -334,3 +334,36 @@ INSERT INTO agent_sessions_session
     (id, tenant_id, agent_id, subject_id, key, title, labels, status, version, head_seq, turns, shared, state, task, task_version)
 VALUES (%s, %s, %s, %s, %s, '', '{}', 'open', 0, 0, 0, '[]', '{}', '{}', 0)
 """
+
+
+@pytest.mark.django_db(transaction=True)
+def test_transaction_that_entered_before_a_savepoint_was_rolled_back_enters_again():
+    """The lock goes with the savepoint, and so does the memory of having it."""
+    tenant = make.tenant("acme")
+    agent, subject = talk.agent(tenant), make.subject(tenant)
+    by = system(tenant.id)
+
+    def fence():
+        try:
+            fences.open_fence(subject=subject, mode="restrict", by=by)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        with transaction.atomic():
+            talk.session(agent, subject)
+            transaction.set_rollback(True)
+        pool.submit(fence).result(timeout=30)
+        with pytest.raises(SubjectFenced), transaction.atomic(), fences.told():
+            talk.session(agent, subject)
+
+    assert not Session.objects.exists()
+
+
+def test_transaction_that_fences_what_it_wrote_for_is_refused_afterwards(conversation, subject, officer):
+    talk.item(conversation)
+
+    fences.restrict(subject=subject, by=officer)
+
+    with pytest.raises(SubjectFenced), transaction.atomic(), fences.told():
+        talk.item(conversation)

@@ -226,3 +226,14 @@ def test_snapshot_refuses_an_enclosing_transaction(tenant):
     with transaction.atomic(), pytest.raises(RuntimeError), snapshot():
         pass
     assert not connection.in_atomic_block
+
+
+def test_rows_inside_one_large_session_are_erased_by_their_own_index(agent, subject, scope):
+    """The subject's index would be read from end to end for every chunk."""
+    talk.turns(talk.session(agent, subject), 1100)
+    category = registry.get("items")
+    chunk = next(iter(category.plan(scope=scope)))
+    within, bounds = category._within(chunk)
+
+    assert within == 't."session_id" = %s::uuid AND (t."seq") >= (%s::bigint) AND (t."seq") <= (%s::bigint)'
+    assert bounds[1:] == ["1", "2000"]

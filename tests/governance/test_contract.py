@@ -1,0 +1,163 @@
+"""What every registered category keeps, whoever declared it. Runs over the real register."""
+
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+
+from governance.domain import erasure, exports, keys, previews, registry, requests
+from governance.domain.registry import Scope
+from governance.models import Export
+from sessions.models import Quota, QuotaCounter, QuotaReservation
+from tests.factories import governance as make
+from tests.factories import sessions as talk
+from tests.governance.snapshots import rows_of, tables_with
+
+pytestmark = pytest.mark.usefixtures("archives")
+
+
+@pytest.fixture(autouse=True)
+def impatient(settings):
+    settings.LETHE = {**settings.LETHE, "quiesce_seconds": 0}
+
+
+def fill(agent, subject, name):
+    """At least one row of the subject in every category."""
+    by, session = make.lethe(agent.tenant), talk.conversation(agent, subject)
+    quota = Quota.objects.create(
+        tenant=agent.tenant, scope="subject", scope_ref=subject.id.hex, subject_id=subject.id, measure="runs", period="day",
+        limit=5,
+    )  # fmt: skip
+    counter = QuotaCounter.objects.create(
+        tenant_id=agent.tenant_id, subject_id=subject.id, quota=quota, ref=subject.id.hex, period_start="2026-01-01", reserved=1
+    )
+    QuotaReservation.objects.create(
+        tenant_id=agent.tenant_id, subject_id=subject.id, counter=counter, run_id=session.runs.get().id, amount=Decimal(1)
+    )
+    keys.create_key(tenant_id=agent.tenant_id, name=name, scopes=["runs:read"], subject=name, by=by)
+    exports.work(request_id=requests.export(subject=subject, by=by).id)
+
+
+@pytest.fixture
+def scope(agent, subject):
+    fill(agent, subject, "anna")
+    return Scope(subject.tenant_id, subject.id)
+
+
+@pytest.fixture
+def neighbours(agent, tenant, stranger_tenant):
+    near, far = make.subject(tenant, "bert"), make.subject(stranger_tenant, "anna")
+    fill(agent, near, "bert")
+    fill(talk.agent(stranger_tenant), far, "anna")
+    return near, far
+
+
+def test_counts_agree_across_plan_count_export_and_erase(scope):
+    found = {}
+    for category in registry.erase_order():
+        chunks = list(category.plan(scope=scope))
+        counts = category.count(plan=chunks)
+        exported = len(list(category.export(scope=scope)))
+        erased = [category.erase(scope=scope, chunk=chunk) for chunk in chunks]
+        found[category.key] = (
+            (sum(chunk.rows for chunk in chunks), counts.rows, exported, sum(one.rows for one in erased)),
+            (counts.size, sum(one.size for one in erased)),
+        )
+
+    assert {key: len(set(rows)) for key, (rows, _) in found.items()} == dict.fromkeys(found, 1)
+    assert {key: len(set(sizes)) for key, (_, sizes) in found.items()} == dict.fromkeys(found, 1)
+    assert min(rows[0] for rows, _ in found.values()) > 0
+    connection.check_constraints()
+
+
+def test_second_erase_finds_everything_absent(scope):
+    for category in registry.erase_order():
+        chunks = list(category.plan(scope=scope))
+        for chunk in chunks:
+            category.erase(scope=scope, chunk=chunk)
+
+        again = [category.erase(scope=scope, chunk=chunk) for chunk in chunks]
+
+        expected = [(0, chunk.rows) for chunk in chunks]
+        assert [(one.rows, one.already_absent) for one in again] == expected, category.key
+
+
+def test_verify_finds_what_is_there_and_nothing_afterwards(scope):
+    for category in registry.erase_order():
+        before = category.verify(scope=scope)
+        for chunk in list(category.plan(scope=scope)):
+            category.erase(scope=scope, chunk=chunk)
+
+        assert before > 0, category.key
+        assert category.verify(scope=scope) == 0, category.key
+
+
+def test_samples_have_a_title_and_an_id(scope):
+    for category in registry.erase_order():
+        samples = category.sample(scope=scope, limit=3)
+
+        assert samples, category.key
+        assert all(sample.title and sample.id for sample in samples), category.key
+
+
+def test_plan_is_the_same_twice_and_blind_to_neighbours(scope, agent, tenant):
+    before = {category.key: list(category.plan(scope=scope)) for category in registry.erase_order()}
+
+    fill(agent, make.subject(tenant, "cora"), "cora")
+
+    assert {category.key: list(category.plan(scope=scope)) for category in registry.erase_order()} == before
+
+
+def test_neighbours_are_identical_after_every_category_was_erased(scope, neighbours):
+    before = [rows_of("subject_id", subject.id) for subject in neighbours]
+
+    for category in registry.erase_order():
+        for chunk in list(category.plan(scope=scope)):
+            category.erase(scope=scope, chunk=chunk)
+
+    connection.check_constraints()
+    assert [rows_of("subject_id", subject.id) for subject in neighbours] == before
+
+
+def test_erasure_through_the_real_register(scope, subject, officer, neighbours):
+    kept = [rows_of("subject_id", neighbour.id) for neighbour in neighbours]
+    _, token = previews.preview(subject=subject, by=officer)
+    request = requests.erase(subject=subject, token=token, confirm="anna", reason="subject_request", by=officer)
+
+    done = erasure.work(request_id=request.id)
+
+    assert (done.state, done.failure) == ("completed", None)
+    assert {table for table, rows in rows_of("subject_id", subject.id).items() if rows} == {
+        "governance_fence", "governance_subjectrequest",
+    }  # fmt: skip
+    assert [rows_of("subject_id", neighbour.id) for neighbour in neighbours] == kept
+    for entry in done.receipt["categories"]:
+        assert entry["previewed"] == entry["erased"] + entry["anonymised"] + entry["already_absent"]
+    assert Export.objects.count() == 2
+
+
+def test_canary_in_every_text_is_gone_through_the_real_register(agent, tenant, officer):
+    canary = "canary-d41d8c"
+    subject = make.subject(tenant, canary)
+    session = talk.conversation(
+        agent, subject, key=canary, title=canary, labels=[canary], state={"todos": [canary]}, task={"cart": canary}
+    )
+    run = talk.run(
+        session=session, request={"message": canary}, output={"text": canary}, metadata={"a": canary}, labels=[canary],
+        started_by=canary, error={"message": canary},
+    )  # fmt: skip
+    talk.item(session, content={"text": canary})
+    talk.event(run, 1, "message.delta", {"text": canary})
+    talk.model_call(run, context=[{"layer": "facts", "sources": [canary]}])
+    talk.blob(session, canary.encode(), name=canary)
+    talk.approval(run, arguments={"to": canary}, status="rejected", reason=canary, edited_arguments={"to": canary})
+    talk.rule(agent, session, condition={"to": {"equals": canary}})
+    talk.idempotency_record(run, canary)
+    assert len(tables_with(canary)) >= 8
+    _, token = previews.preview(subject=subject, by=officer)
+    request = requests.erase(subject=subject, token=token, confirm=canary, reason="other", by=officer)
+
+    done = erasure.work(request_id=request.id)
+
+    assert done.state == "completed"
+    assert tables_with(canary) == []
