@@ -7,16 +7,13 @@ from decimal import Decimal
 import pytest
 from django.apps import apps
 from django.db import connection, transaction
-from django.db.models.functions import Now
 
-from governance.domain import clock, erasure, fences, groups, previews, registry, requests, retention_runs
-from governance.domain import retention as retention_verbs
+from governance.domain import clock, erasure, fences, previews, registry, requests
 from governance.domain.registry import Scope
-from governance.models import RetentionPolicy, RetentionRun, Subject, SubjectRequest
+from governance.models import Subject, SubjectRequest
 from governance.waivers import waivers
 from sessions.categories import CATEGORIES, stop_runs
-from sessions.domain import blobs, history, quotas
-from sessions.domain import sessions as session_verbs
+from sessions.domain import blobs, quotas
 from sessions.models import (
     Approval,
     Blob,
@@ -26,49 +23,21 @@ from sessions.models import (
     QuotaCounter,
     QuotaReservation,
     Run,
-    RunEvent,
     Session,
 )
 from tests.factories import governance as people
 from tests.factories import sessions as made
 from tests.governance.snapshots import rows_of, tables_with
+from tests.sessions.extras.conftest import fill, kept_of
 
 pytestmark = pytest.mark.django_db
 KEYS = [category.key for category in CATEGORIES]
-
-
-def fill(agent, subject, lethe):
-    """Something of the subject in every category; texts carry the subject's id as a canary."""
-    session = made.conversation(agent, subject, title=f"About {subject.id.hex}")
-    made.item(session, content={"text": f"I am {subject.id.hex}"})
-    quota = quotas.create_quota(
-        tenant_id=agent.tenant_id, scope="subject", scope_ref=subject.id.hex, measure="runs", period="day", limit=50, by=lethe
-    )
-    run = made.run(session=session, cost=Decimal("0.25"), metadata={"who": subject.id.hex}, started_by=f"key of {subject.id.hex}")
-    made.model_call(run, cost=Decimal("0.25"), context=[{"layer": "history", "tokens": 5, "sources": [subject.id.hex]}])
-    quotas.reserve(tenant_id=agent.tenant_id, agent_id=agent.id, actor=lethe, subject_id=subject.id, run_id=run.id)
-    assert QuotaCounter.objects.filter(quota=quota).exists()
-    return session
 
 
 @pytest.fixture
 def scope(agent, subject, lethe):
     fill(agent, subject, lethe)
     return Scope(subject.tenant_id, subject.id)
-
-
-@pytest.fixture
-def neighbours(agent, tenant, stranger, lethe):
-    """Somebody else of the tenant, and somebody of another tenant."""
-    near = people.subject(tenant)
-    fill(agent, near, lethe)
-    far = people.subject(stranger)
-    fill(made.agent(stranger), far, people.lethe(stranger))
-    return near, far
-
-
-def kept_of(subjects):
-    return [rows_of("subject_id", subject.id) for subject in subjects]
 
 
 def anonymises(category):
@@ -372,192 +341,3 @@ def test_stop_runs_says_what_does_not_stop(agent, subject, tenant):
 
 def test_stop_runs_of_somebody_without_runs_returns_at_once(subject, tenant):
     assert stop_runs(scope=Scope(tenant.id, subject.id), deadline=clock.now()) == 0
-
-
-# Retention
-
-
-def old(session, days=100, **values):
-    """The session and its runs, as if they had ended so many days ago."""
-    then = Now() - timedelta(days=days)
-    Session.objects.filter(id=session.id).update(created_at=then, last_active_at=then, ended_at=then, status="closed", **values)
-    Run.objects.filter(session=session).update(created_at=then, ended_at=then)
-    session.refresh_from_db()
-    return session
-
-
-@pytest.fixture
-def retain(tenant):
-    """Run a policy now, and return its counts."""
-
-    def run(category="sessions", age_basis="ended", days=30, action="delete", agent=""):
-        policy = RetentionPolicy.objects.create(
-            tenant=tenant, category=category, age_basis=age_basis, days=days, action=action, agent=agent
-        )
-        now = clock.now()
-        row = RetentionRun.objects.create(
-            tenant=tenant, policy=policy, scheduled_for=now, policy_version=policy.version, cutoff=retention_verbs.cutoff_of(policy)
-        )
-        done = retention_runs.work(run_id=row.id)
-        assert (done.state, done.failure) == ("completed", None)
-        return done.counts
-
-    return run
-
-
-def test_retention_may_name_these():
-    offered = {category.key: sorted(category.ages) for category in retention_verbs.targets() if category.key in KEYS}
-
-    assert offered == {
-        "blobs": ["created"], "approvals": ["created"], "approval_rules": ["created"], "model_calls": ["created"],
-        "runs": ["created", "ended"], "sessions": ["created", "ended", "last_activity"],
-    }  # fmt: skip
-
-
-def test_retention_of_sessions_takes_everything_along(retain, agent, subject, neighbours):
-    before = kept_of(neighbours)
-    old(made.conversation(agent, subject))
-
-    counts = retain()
-
-    assert counts["deleted"] == 1
-    for model in (Session, Item, Run, RunEvent, ModelCall, Approval, Blob):
-        assert not model.objects.filter(subject_id=subject.id).exists(), model
-    assert kept_of(neighbours) == before
-
-
-def test_retention_leaves_what_is_young_open_or_at_work(retain, agent, tenant):
-    young = made.conversation(agent, None)
-    leased = old(made.conversation(agent, None), lease_run_id=young.id, lease_expires_at=Now())
-    queued = old(made.conversation(agent, None))
-    made.run(session=queued, status=Run.Status.QUEUED)
-    asked = old(made.conversation(agent, None))
-    made.approval(made.run(session=asked, status=Run.Status.AWAITING_APPROVAL))
-    fresh_only = old(made.conversation(agent, None))
-
-    counts = retain()
-
-    assert set(Session.objects.values_list("id", flat=True)) == {young.id, leased.id, queued.id, asked.id}
-    assert not Session.objects.filter(id=fresh_only.id).exists()
-    assert counts["skipped"] == {"active_run": 2, "pending_approval": 1, "null_time": 1}
-
-
-def test_retention_narrowed_to_one_agent(retain, agent, tenant):
-    other = old(made.conversation(made.agent(tenant), None))
-    old(made.conversation(agent, None))
-
-    retain(agent=agent.name)
-
-    assert list(Session.objects.all()) == [other]
-
-
-def test_retention_keeps_what_living_forks_share(retain, agent, subject, lethe, tenant):
-    """Parent and first fork are old, the second fork lives: its items and attachments pass through both."""
-    parent = made.session(agent, subject)
-    [reference] = blobs.store(
-        tenant_id=tenant.id, subject_id=subject.id, session=parent,
-        attachments=[{"name": "a.txt", "media_type": "text/plain", "data": "aGVsbG8="}],
-    )  # fmt: skip
-    made.item(parent, content={"text": "Read this", "attachments": [reference]})
-    made.turns(parent, 2)
-    first = session_verbs.fork(session=parent, key="first", by=lethe)
-    made.turns(first, 1)
-    second = session_verbs.fork(session=first, key="second", by=lethe)
-    made.turns(second, 1)
-    parent.refresh_from_db()
-    read = [(item.seq, item.content) for item in history.every(session=second)]
-    for number, session in enumerate((parent, first)):
-        old(session, days=100 - number)
-
-    counts = retain()
-
-    assert counts["deleted"] == 2
-    second.refresh_from_db()
-    assert [(item.seq, item.content) for item in history.every(session=second)] == read
-    assert bytes(blobs.load(session=second, hashes=[reference["sha256"]])[reference["sha256"]].data) == b"hello"
-    assert set(Item.objects.values_list("session_id", flat=True)) == {second.id}
-
-
-def test_retention_of_runs_may_keep_the_totals(retain, agent, subject):
-    session = old(made.conversation(agent, subject))
-    items = Item.objects.count()
-
-    counts = retain("runs", action="anonymise")
-
-    run = Run.objects.get()
-    assert counts["deleted"] == 1
-    assert (run.subject_id, run.session_id, run.input_tokens, run.request) == (None, None, 120, {})
-    assert list(ModelCall.objects.values_list("subject_id", "input_tokens")) == [(None, 100)]
-    assert (RunEvent.objects.count(), Approval.objects.count()) == (0, 0)
-    assert (Item.objects.count(), list(Session.objects.all())) == (items, [session])
-    assert retain_again(retain)["deleted"] == 0
-
-
-def retain_again(retain):
-    RetentionPolicy.objects.update(enabled=False)
-    return retain("runs", action="anonymise")
-
-
-def test_retention_of_runs_leaves_what_has_not_ended(retain, agent):
-    running = made.run(agent, status=Run.Status.RUNNING)
-    asked = made.run(agent, status=Run.Status.AWAITING_APPROVAL)
-    made.approval(asked)
-    Run.objects.update(created_at=Now() - timedelta(days=100))
-
-    counts = retain("runs", age_basis="created")
-
-    assert set(Run.objects.values_list("id", flat=True)) == {running.id, asked.id}
-    assert counts["skipped"] == {"active_run": 1, "pending_approval": 1}
-
-
-def test_retention_of_attachments_leaves_the_conversation(retain, agent, subject):
-    session = made.conversation(agent, subject)
-    Blob.objects.update(created_at=Now() - timedelta(days=100))
-    busy = made.session(agent, subject)
-    kept = made.blob(busy)
-    made.run(session=busy, status=Run.Status.RUNNING)
-    Blob.objects.filter(id=kept.id).update(created_at=Now() - timedelta(days=100))
-
-    retain("blobs", age_basis="created")
-
-    assert list(Blob.objects.all()) == [kept]
-    assert session in Session.objects.all()
-
-
-def test_retention_of_standing_answers_leaves_those_in_force(retain, agent):
-    in_force, revoked, expired = (made.rule(agent) for _ in range(3))
-    rules = type(in_force).objects
-    rules.update(created_at=Now() - timedelta(days=100))
-    rules.filter(id=revoked.id).update(revoked_at=Now() - timedelta(days=50))
-    rules.filter(id=expired.id).update(expires_at=Now() - timedelta(days=50))
-
-    retain("approval_rules", age_basis="created")
-
-    assert list(rules.all()) == [in_force]
-
-
-def test_deleting_a_group_by_hand_keeps_shared_items_too(agent, subject, lethe, tenant):
-    parent = made.session(agent, subject)
-    made.turns(parent, 2)
-    fork = session_verbs.fork(session=parent, key="fork", by=lethe)
-    parent.refresh_from_db()
-
-    groups.delete(category="sessions", tenant_id=tenant.id, ids=[parent.id])
-
-    fork.refresh_from_db()
-    assert [item.seq for item in history.every(session=fork)] == [1, 2, 3, 4]
-    assert list(Session.objects.all()) == [fork]
-
-
-def test_drop_past_ends_old_counters(tenant, lethe):
-    quota = quotas.create_quota(tenant_id=tenant.id, scope="tenant", measure="runs", period="day", limit=9, by=lethe)
-    today = clock.now().date()
-    rows = [
-        QuotaCounter.objects.create(tenant_id=tenant.id, quota=quota, ref="r", period_start=today - timedelta(days=days), used=1)
-        for days in (0, quotas.KEPT_DAYS - 1, quotas.KEPT_DAYS + 1, quotas.KEPT_DAYS + 2)
-    ]
-    QuotaReservation.objects.create(tenant_id=tenant.id, counter=rows[3], run_id=quota.id, amount=1)
-
-    assert quotas.drop_past() == 1
-
-    assert set(QuotaCounter.objects.all()) == {rows[0], rows[1], rows[3]}
