@@ -22,13 +22,17 @@ async def application(scope, receive, send):
 async def _lifespan(receive, send):
     from django.conf import settings  # noqa: PLC0415 -- Django is set up by now
 
+    from console import gate  # noqa: PLC0415
     from sessions import notify  # noqa: PLC0415
     from sessions.engine import runner  # noqa: PLC0415
 
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
-            runner.runner()
+            if (reason := await asyncio.to_thread(gate.reason_not_to_start)) is not None:
+                await send({"type": "lifespan.startup.failed", "message": reason})
+                return
+            runner.warm_up()
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await asyncio.to_thread(runner.drain, settings.LETHE["drain_seconds"])

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from celery import Celery
-from celery.signals import setup_logging, worker_shutting_down
+from celery.signals import beat_init, setup_logging, worker_init, worker_shutting_down
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -25,6 +25,16 @@ def make_queue_folders(sender, **kwargs):
     for name in ("data_folder_in", "control_folder"):
         if folder := options.get(name):
             Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+@worker_init.connect
+@beat_init.connect
+def pass_the_gate(**kwargs):
+    """Refuse to start with a store of personal data that nobody answers for."""
+    from console import gate  # noqa: PLC0415 -- Django is set up by now
+
+    if (reason := gate.reason_not_to_start()) is not None:
+        raise SystemExit(reason)
 
 
 @worker_shutting_down.connect

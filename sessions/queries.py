@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from governance.errors import NotFound
 from governance.ids import parse, shown
 from sessions.errors import SessionAmbiguous
-from sessions.models import Approval, ApprovalRule, ModelCall, Run, Session
+from sessions.models import Approval, ApprovalRule, Item, ModelCall, Run, Session
 
 # A list never reads what can be large: no state, no task, no request.
 _SLIM = ("state", "task", "shared")
@@ -98,6 +98,17 @@ def run_by(*, tenant_id: UUID, ref: str | UUID, subject_id: UUID | None = None) 
     if run is None:
         raise NotFound
     return run
+
+
+def answer_of(run: Run) -> str | None:
+    """The text of the run's answer: its last message inside a session, its own output without one."""
+    if run.session_id is None:
+        return (run.output or {}).get("text")
+    found = Item.objects.filter(
+        session_id=run.session_id, run_id=run.id, kind=Item.Kind.MESSAGE, role="assistant", is_hidden=False
+    )
+    content = found.order_by("-seq").values_list("content", flat=True).first()
+    return content.get("text") if content else None
 
 
 def calls_of(run: Run) -> QuerySet[ModelCall]:

@@ -18,7 +18,9 @@ from sessions.models import Item, Run, Session
 def begin(run: Run, session: Session | None, *, running: bool) -> None:
     """Take the lease and store the message. `run` may be new, or queued and about to start."""
     if running:
-        run.status, run.started_at, run.lease_expires_at = Run.Status.RUNNING, Now(), leases.until()
+        run.status, run.lease_expires_at = Run.Status.RUNNING, leases.until()
+        if run.started_at is None:
+            run.started_at = Now()
         run.attempts += 1
     is_new = run._state.adding
     if session is not None and running:

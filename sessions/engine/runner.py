@@ -51,6 +51,12 @@ def submit(run_id: UUID) -> Future:
     return runner().submit(run_id)
 
 
+def warm_up() -> None:
+    """Import what the tenants' providers need before the first run has to wait for it. Returns at once."""
+    threading.Thread(target=wiring.warm_up, name="lethe-warm-up", daemon=True).start()
+    runner()
+
+
 def drain(seconds: float) -> None:
     """Take no new run; let the running ones end within `seconds`, then hand the rest back to the queue."""
     dispatch.draining.set()

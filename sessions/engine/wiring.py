@@ -6,14 +6,17 @@ from functools import partial
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 
 from agents import queries as catalogue
 from agents.definition import Definition
 from agents.domain import breaker, providers
 from agents.models import Provider
+from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.domain import definitions, run_store
 from sessions.domain.run_store import RunStore
+from sessions.engine import providers as engine_providers
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
 from sessions.engine.store import ItemView
 from sessions.engine.toolbox import Identity, ToolBox
@@ -37,6 +40,18 @@ class Job:
     models: ModelSource
     tools: ToolBox
     deadline: float | None
+
+
+def warm_up() -> None:
+    """Load the modules of all kinds of providers in use, and the tokenizer: seconds that no run should pay."""
+    try:
+        kinds = set(Provider.objects.filter(is_disabled=False).values_list("kind", flat=True))
+    finally:
+        connection.close()
+    for kind in sorted(kinds):
+        engine_providers.load(kind)
+    if kinds & {"openai", "openai_compatible"}:
+        tokens.load("openai")
 
 
 def load(run_id: UUID) -> Job | None:

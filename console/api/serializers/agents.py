@@ -13,7 +13,7 @@ class Document(Strict):
         if isinstance(data, dict) and set(data) == {"definition"}:
             data = data["definition"]
         if not isinstance(data, dict):
-            raise serializers.ValidationError("Expected an object: a definition.")
+            raise serializers.ValidationError({"non_field_errors": ["Expected an object."]})
         return {"document": data}
 
 
