@@ -128,15 +128,14 @@ if (palette) {
   const pages = [...document.querySelectorAll(".nav a[href]")].map((link) => ({
     label: link.firstChild.textContent.trim(), kind: link.closest(".nav").dataset.group, url: link.href,
   }));
-  let shown = [], at = 0, asked;
+  let shown = [], at = 0, asked, wait, going = false;
   const mark = () => [...list.children].forEach((row, index) => {
     row.ariaSelected = String(index === at);
     if (index === at) { row.scrollIntoView({ block: "nearest" }); input.setAttribute("aria-activedescendant", row.id); }
   });
-  const draw = (found) => {
+  const draw = (found, isFinal) => {
     shown = found;
-    at = 0;
-    none.hidden = found.length > 0;
+    none.hidden = found.length > 0 || !isFinal;
     list.replaceChildren(...found.map((entry, index) => {
       const row = document.createElement("li");
       row.role = "option";
@@ -148,25 +147,37 @@ if (palette) {
       return row;
     }));
     mark();
+    if (going && found[0]) location.assign(found[0].url);
+    going &&= !isFinal;
   };
   const look = () => {
-    const words = input.value.trim().toLowerCase();
-    const own = pages.filter((page) => page.label.toLowerCase().includes(words));
-    draw(own);
+    const words = input.value.trim();
+    const own = pages.filter((page) => page.label.toLowerCase().includes(words.toLowerCase()));
+    clearTimeout(wait);
     asked?.abort();
-    if (words.length < 2) return;
-    asked = new AbortController();
-    fetch(palette.dataset.url, {
-      method: "POST", signal: asked.signal, body: new URLSearchParams({ q: input.value.trim() }),
-      headers: { "X-CSRFToken": document.body.dataset.csrf },
-    }).then((answer) => answer.json()).then(({ results }) => draw([...own, ...results])).catch(() => {});
+    at = 0;
+    draw(own, words.length < 2);
+    if (words.length > 1) wait = setTimeout(ask, 120, words, own);
   };
-  let wait;
-  input.addEventListener("input", () => { clearTimeout(wait); wait = setTimeout(look, 120); });
+  const ask = async (words, own) => {
+    asked = new AbortController();
+    try {
+      const answer = await fetch(palette.dataset.url, {
+        method: "POST", signal: asked.signal, body: new URLSearchParams({ q: words }),
+        headers: { "X-CSRFToken": document.body.dataset.csrf },
+      });
+      draw([...own, ...(await answer.json()).results], true);
+    } catch { /* Typed on, or offline: the pages are listed anyway. */ }
+  };
+  input.addEventListener("input", () => { going = false; look(); });
   input.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && shown.length) { at = (at + step + shown.length) % shown.length; mark(); event.preventDefault(); }
-    if (event.key === "Enter" && shown[at]) { event.preventDefault(); location.assign(shown[at].url); }
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    // Pressed before the answer is here: go when it comes.
+    if (shown[at]) location.assign(shown[at].url);
+    else going = true;
   });
   const start = () => {
     if ($("dialog[open]")) return;
