@@ -77,9 +77,9 @@ class AgentVersion(AgentVersionSummary):
 class Change(Output):
     path = serializers.CharField()
     kind = serializers.ChoiceField(["added", "removed", "changed"])
-    old = Json(allow_null=True)
-    new = Json(allow_null=True)
-    lines = Json(allow_null=True, help_text="A line diff, for long texts.")
+    old = Json()
+    new = Json()
+    lines = Json(help_text="A line diff, for long texts.")
 
 
 class Diff(Output):
@@ -171,7 +171,7 @@ class Provider(Output):
     max_concurrency = serializers.IntegerField(allow_null=True)
     is_disabled = serializers.BooleanField()
     open_until = Time(allow_null=True, help_text="Calls are held back until then, after repeated failures.")
-    last_test = Json(allow_null=True)
+    last_test = Json()
     created_at = Time()
     updated_at = Time()
 

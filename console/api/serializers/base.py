@@ -91,7 +91,7 @@ class IdSchema(OpenApiSerializerFieldExtension):
 
 
 class Json(serializers.JSONField):
-    """Any JSON value."""
+    """Any JSON value, null too: `allow_null` would say so twice."""
 
 
 class JsonObject(serializers.DictField):

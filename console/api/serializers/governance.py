@@ -105,8 +105,8 @@ class SubjectRequestDetail(SubjectRequest):
     clock = serializers.SerializerMethodField(help_text="The deadline, and how much of its time has passed: 0 to 1 and beyond.")
     progress = serializers.SerializerMethodField(help_text="What the erasure has done.")
     preview = serializers.SerializerMethodField(help_text="What was counted, once there is a preview.")
-    drift = Json(allow_null=True, help_text="What changed after the preview.")
-    failure = Json(allow_null=True)
+    drift = Json(help_text="What changed after the preview.")
+    failure = Json()
     archive_url = serializers.SerializerMethodField(help_text="Where the archive of an export is.")
 
     def get_clock(self, request) -> dict:
@@ -225,7 +225,7 @@ class RetentionRun(Output):
     dry_run = serializers.BooleanField()
     state = serializers.ChoiceField(RetentionRunModel.State.choices)
     counts = JsonObject()
-    failure = Json(allow_null=True)
+    failure = Json()
     started_by = serializers.CharField()
     started_at = Time(allow_null=True)
     ended_at = Time(allow_null=True)

@@ -226,7 +226,7 @@ class ModelCall(Output):
     reasoning_tokens = serializers.IntegerField()
     is_estimated = serializers.BooleanField()
     cost = Decimal(allow_null=True, max_digits=14)
-    prices = Json(allow_null=True)
+    prices = Json()
     layers = Json(source="context", help_text="What the model saw, by layer.")
     duration_ms = serializers.IntegerField()
     at = Time()

@@ -116,13 +116,12 @@ def id_of(row):
     return row.get("id") or row["number"]
 
 
-@pytest.mark.parametrize("path", PAGED)
-@pytest.mark.parametrize("cursor", ["x", "W10:abc:def", "%F0%9F%92%A9"])
-def test_list_refuses_a_cursor_it_did_not_make(api, path, cursor):
-    answer = api.get(f"{path}?cursor={cursor}")
+def test_every_list_refuses_a_cursor_it_did_not_make(api):
+    cursors = ["x", "W10:abc:def", "%F0%9F%92%A9"]
 
-    assert answer.status_code == 400
-    assert problem(answer)["code"] == "bad_cursor"
+    codes = {problem(api.get(f"{path}?cursor={cursor}"))["code"] for path in PAGED for cursor in cursors}
+
+    assert codes == {"bad_cursor"}
 
 
 def test_cursor_of_another_list_is_refused(api, world):
