@@ -6,6 +6,7 @@ import uuid
 import structlog
 from django.contrib.auth.views import redirect_to_login
 from django.core.handlers.asgi import ASGIRequest
+from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import redirect, render
 
 from governance.domain import members
@@ -59,6 +60,18 @@ class FilesMiddleware:
     async def _pieces(content):
         while (piece := await asyncio.to_thread(next, content, None)) is not None:
             yield piece
+
+
+class PagesMiddleware(GZipMiddleware):
+    """Compress pages: the editor's is large and repeats itself. Streams of events would wait for the compressor.
+
+    Django adds random bytes to each compressed page and masks its token, against BREACH.
+    """
+
+    def process_response(self, request, response):
+        if response.streaming or not response.get("Content-Type", "").startswith("text/html"):
+            return response
+        return super().process_response(request, response)
 
 
 class TenantMiddleware:

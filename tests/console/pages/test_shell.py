@@ -194,6 +194,13 @@ def test_policy_of_content_allows_only_ourselves(owner):
     assert re.search(r"script-src 'self' 'nonce-[^']+'", policy)
 
 
+def test_pages_are_compressed_and_not_kept_by_others(owner):
+    page = owner.get(reverse("account"), headers={"Accept-Encoding": "gzip"})
+
+    assert page["Content-Encoding"] == "gzip"
+    assert page["Cache-Control"] == "private, no-cache"
+
+
 def test_gallery_is_for_staff(sign_in, tenant, owner):
     staff = sign_in(tenant, "viewer", is_staff=True)
 
