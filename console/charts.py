@@ -55,20 +55,19 @@ def chart_of(points, *, label, kind="line", unit="", cut=None) -> dict:
 
 def _line(places, points):
     """The path of a line and of the area below it. A point without a value interrupts both: nothing is not zero."""
-    runs, run = [], []
+    stretches = [[]]
     for place, point in zip(places, points, strict=True):
         if point["value"] is None:
-            runs, run = [*runs, run], []
+            stretches.append([])
         else:
-            run.append(place)
+            stretches[-1].append(place)
     curve = area = ""
-    for run in [*runs, run]:
-        if run:
-            # A lonely point is drawn as a short dash.
-            run = run if len(run) > 1 else [(run[0][0] - 4, run[0][1]), (run[0][0] + 4, run[0][1])]
-            path = " L".join(f"{x:.2f} {y}" for x, y in run)
-            curve += f"M{path} "
-            area += f"M{path} L{run[-1][0]:.2f} {HEIGHT} L{run[0][0]:.2f} {HEIGHT} Z "
+    for stretch in filter(None, stretches):
+        # A lonely point is drawn as a short dash.
+        drawn = stretch if len(stretch) > 1 else [(stretch[0][0] - 4, stretch[0][1]), (stretch[0][0] + 4, stretch[0][1])]
+        path = " L".join(f"{x:.2f} {y}" for x, y in drawn)
+        curve += f"M{path} "
+        area += f"M{path} L{drawn[-1][0]:.2f} {HEIGHT} L{drawn[0][0]:.2f} {HEIGHT} Z "
     return curve.strip(), area.strip()
 
 
