@@ -123,7 +123,9 @@ def _continue(*, request: RunRequest, agent_name: str, by: Actor) -> Run:
     for number, entry in enumerate(request.approvals):
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
             raise Invalid("An approval needs an id.", errors={f"approvals.{number}.id": ["Required."]})
-        approval = Approval.objects.filter(id=parse("apr", entry["id"]), tenant_id=by.tenant_id).first()
+        # Of this agent only, and known before anything is decided.
+        found = Approval.objects.filter(id=parse("apr", entry["id"]), tenant_id=by.tenant_id, run__agent__name=agent_name)
+        approval = found.first()
         if approval is None or (by.subject_id is not None and approval.subject_id != by.subject_id):
             raise NotFound
         approvals.decide(
@@ -132,8 +134,6 @@ def _continue(*, request: RunRequest, agent_name: str, by: Actor) -> Run:
         )  # fmt: skip
         run = Run.objects.select_related("agent", "version", "session").get(id=approval.run_id)
     assert run is not None
-    if run.agent.name != agent_name:
-        raise NotFound
     return run
 
 

@@ -127,3 +127,14 @@ def test_decision_of_a_foreign_approval_is_not_found(twin, world):
     assert answer.status_code == 404
     world.approval.refresh_from_db()
     assert world.approval.status == "pending"
+
+
+def test_decision_that_is_sent_to_another_agent_decides_nothing(api, world):
+    sessions.agent(world.tenant, "other")
+    body = {"approvals": [{"id": f"apr_{world.approval.id.hex}", "decision": "approve"}]}
+
+    answer = api.post("/agents/other/run", body)
+
+    assert answer.status_code == 404
+    world.approval.refresh_from_db()
+    assert world.approval.status == "pending"
