@@ -1,11 +1,13 @@
 """Two tenants whose names for everything are the same, and keys for them."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -140,6 +142,16 @@ def stranger(world) -> World:
 def api(world) -> Api:
     """A key that may do everything an API key may do, and speaks for nobody."""
     return world.api
+
+
+@contextmanager
+def undone():
+    """What happens inside is rolled back. Verbs that insist on a transaction of their own take it for the test's."""
+    block = transaction.atomic()
+    block._from_testcase = True
+    with block:
+        yield
+        transaction.set_rollback(True)
 
 
 def problem(response) -> dict:

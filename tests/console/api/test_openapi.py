@@ -4,13 +4,11 @@ Whatever is sent, nothing answers with a 5xx, and each answer is one that the do
 generated from the document with a fixed seed; each runs in a savepoint, so none sees what another has done.
 """
 
-from contextlib import contextmanager
-
 import pytest
 import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections, transaction
+from django.db import close_old_connections
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -21,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from console.api.views.system import openapi
-from tests.console.api.conftest import make_world
+from tests.console.api.conftest import make_world, undone
 from tests.console.api.routes import ids
 
 pytestmark = pytest.mark.django_db
@@ -43,16 +41,6 @@ NAMED = {
 SCHEMA = schemathesis.openapi.from_dict(openapi())
 SCHEMA.app = get_wsgi_application()
 OPERATIONS = {operation.label: operation for operation in (result.ok() for result in SCHEMA.get_all_operations())}
-
-
-@contextmanager
-def undone():
-    """What happens inside is rolled back. Verbs that insist on a transaction of their own take it for the test's."""
-    block = transaction.atomic()
-    block._from_testcase = True
-    with block:
-        yield
-        transaction.set_rollback(True)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 import re
 
-from django.db import transaction
-
 from console.api.permissions import ANY_KEY
 from governance.models import Tenant
 from governance.permissions import PERMISSIONS
-from tests.console.api.conftest import problem
+from tests.console.api.conftest import Api, problem, undone
 from tests.console.api.routes import CALLS, Call, declared
 
 # What answers without a key: it says nothing about a tenant.
@@ -57,8 +55,6 @@ def test_every_method_describes_itself():
 
 
 def test_every_call_without_a_key_is_refused(world):
-    from tests.console.api.conftest import Api
-
     answers = {str(call): call.send(Api(), world).status_code for call in CALLS}
 
     assert answers == {str(call): 401 for call in CALLS}
@@ -114,9 +110,8 @@ def test_every_call_answers_as_it_should(world):
     """Each in a savepoint: none sees what another has changed."""
     answers = {}
     for call in CALLS:
-        with transaction.atomic():
+        with undone():
             answer = call.send(world.api, world)
-            transaction.set_rollback(True)
         answers[str(call)] = answer.status_code if answer.status_code not in SUCCESS else "fine"
 
     assert answers == {**dict.fromkeys(answers, "fine"), **REFUSED}
