@@ -81,7 +81,7 @@ TEMPLATES = [
                 "csp.context_processors.nonce",
                 "console.navigation.context",
             ],
-            "builtins": ["template_partials.templatetags.partials", "console.templatetags.ui"],
+            "builtins": ["template_partials.templatetags.partials", "console.templatetags.ui", "console.templatetags.governing"],
         },
     }
 ]

@@ -146,6 +146,8 @@ def _sentence(detail: ErrorDetails) -> tuple[str, str]:
         return "required", "This is required."
     if kind in _NUMBERS:
         bound = next(iter(context.values()))
+        if isinstance(bound, float) and bound.is_integer():
+            bound = int(bound)
         return ("too_small" if "greater" in kind else "too_large"), f"This must be {_NUMBERS[kind]} {bound:,}."
     if kind == "literal_error":
         return "unknown_choice", f"{_shown(detail['input'])} is none of the choices."

@@ -13,18 +13,17 @@ from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.formats import number_format
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from console.charts import chart_of
 from governance import ids
-from governance.domain import registry
 
 register = template.Library()
 
-_NOTHING = mark_safe('<span class="muted">–</span>')
+NOTHING = mark_safe('<span class="muted">–</span>')
 
 # Words of states as people say them, and the kind that gives shape and colour.
 STATES = {
@@ -109,7 +108,7 @@ def number(value):
 @register.simple_tag
 def tokens(value):
     """`{% tokens 4120 %}`: 4,120, or a dash when it is not known."""
-    return _NOTHING if value in (None, "") else number(value)
+    return NOTHING if value in (None, "") else number(value)
 
 
 @register.filter
@@ -196,7 +195,7 @@ def time(value, style="relative"):
     Takes a datetime or its ISO text; a dash for none.
     """
     if not value:
-        return _NOTHING
+        return NOTHING
     moment = _moment(value).astimezone(UTC)
     exact = f"{moment.day} {moment:%b %Y, %H:%M:%S} UTC"
     shown = {"exact": exact, "clock": f"{moment:%H:%M}", "date": f"{moment.day} {moment:%b %Y}"}.get(style) or relative(moment)
@@ -418,102 +417,3 @@ def breaker_open(provider):
 def integer(value):
     """A whole number out of a decimal: 5000.000000 as 5,000."""
     return number(int(value))
-
-
-# Governance
-
-
-@register.simple_tag
-def short(value, length=20):
-    """A long id or digest by its beginning, whole in its title."""
-    text = str(value)
-    return text if len(text) <= length else format_html('<span title="{}">{}…</span>', text, text[: length - 4])
-
-
-@register.simple_tag
-def payload(event):
-    """The payload of an audit event as words, without what is empty."""
-    parts = []
-    for name, value in event.payload.items():
-        if value in (None, "", [], {}):
-            continue
-        values = value if isinstance(value, list) else [f"{key} {entry}" for key, entry in value.items()] if isinstance(value, dict) else [value]
-        parts.append(format_html("<span>{} <code>{}</code></span>", words(name), format_html_join(", ", "{}", ((short(entry),) for entry in values))))
-    return format_html_join(" ", "{}", ((part,) for part in parts))
-
-
-@register.filter
-def receipt_sum(receipt, name):
-    """A column of an erasure's receipt, summed over its categories."""
-    return number(sum(entry[name] for entry in receipt["categories"]))
-
-
-@register.filter
-def basis_words(policy):
-    """From when a retention policy counts."""
-    return {
-        "created": _("when it was made"),
-        "last_activity": _("its last activity"),
-        "ended": _("when it ended"),
-    }.get(policy.age_basis, policy.age_basis)
-
-
-@register.filter
-def is_trial(policy):
-    """Whether a retention policy counts only, for now."""
-    return bool(policy.dry_run_until and policy.dry_run_until > timezone.now())
-
-
-@register.filter
-def category_title(policy):
-    """The title of a policy's category; its key when it is no longer registered."""
-    category = registry.categories().get(policy.category)
-    return category.title if category else policy.category
-
-
-@register.filter
-def exclusion_words(reason):
-    """Why retention leaves a row, in words."""
-    return {
-        "held": _("held"),
-        "active_run": _("a run is under way"),
-        "pending_approval": _("waiting for approval"),
-        "referenced": _("still referred to"),
-        "fenced": _("an erasure or restriction covers it"),
-        "null_time": _("without a usable time"),
-        "min_keep": _("to be kept longer by law"),
-        "locked": _("in use"),
-    }.get(reason, words(reason))
-
-
-@register.filter
-def share_words(percent):
-    return f"{percent:.1f} %"
-
-
-@register.filter
-def took(run):
-    """How long a run of retention took, in milliseconds; None while it goes on."""
-    return (run.ended_at - run.started_at).total_seconds() * 1000 if run.started_at and run.ended_at else None
-
-
-@register.inclusion_tag("ui/quota_bar.html")
-def quota_bar(standing):
-    """What a quota has used and what runs under way hold, against its limit."""
-    used, reserved, limit = standing.used, standing.reserved, standing.quota.limit
-    shown = dollars if standing.quota.measure == "cost" else integer
-    share = float((used + reserved) / limit) if limit else 1.0
-    return {
-        "used": shown(used),
-        "reserved": shown(reserved) if reserved else "",
-        "limit": shown(limit),
-        "width": f"{min(share, 1) * 1000:.1f}",
-        "css": "b-bad" if share >= 1 else "b-held" if share >= 0.8 else "l1",
-        "is_full": share >= 1,
-    }
-
-
-@register.simple_tag
-def joined(values, separator=", "):
-    """Values in a row, each escaped."""
-    return format_html_join(separator, "{}", ((value,) for value in values)) or _NOTHING

@@ -45,7 +45,7 @@ def test_files_are_short_enough_to_read():
     }
 
     # A module that is longer wants to be a package; a file of tests may list more cases.
-    assert {name: length for name, length in lengths.items() if length > (650 if name.startswith("tests/") else 450)} == {}
+    assert {name: length for name, length in lengths.items() if length > (800 if name.startswith("tests/") else 450)} == {}
 
 
 def test_own_style_sheets_and_scripts_stay_small():

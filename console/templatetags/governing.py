@@ -1,0 +1,107 @@
+"""Tags and filters of the pages of governance and quotas. A builtin library, like `ui`."""
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+
+from console.templatetags.ui import NOTHING, dollars, integer, number, words
+from governance.domain import registry
+
+register = template.Library()
+
+
+@register.simple_tag
+def short(value, length=20):
+    """A long id or digest by its beginning, whole in its title."""
+    text = str(value)
+    return text if len(text) <= length else format_html('<span title="{}">{}…</span>', text, text[: length - 4])
+
+
+@register.simple_tag
+def payload(event):
+    """The payload of an audit event as words, without what is empty."""
+    parts = []
+    for name, value in event.payload.items():
+        if value in (None, "", [], {}):
+            continue
+        values = value if isinstance(value, list) else [f"{key} {entry}" for key, entry in value.items()] if isinstance(value, dict) else [value]
+        parts.append(format_html("<span>{} <code>{}</code></span>", words(name), format_html_join(", ", "{}", ((short(entry),) for entry in values))))
+    return format_html_join(" ", "{}", ((part,) for part in parts))
+
+
+@register.filter
+def receipt_sum(receipt, name):
+    """A column of an erasure's receipt, summed over its categories."""
+    return number(sum(entry[name] for entry in receipt["categories"]))
+
+
+@register.filter
+def basis_words(policy):
+    """From when a retention policy counts."""
+    return {
+        "created": _("when it was made"),
+        "last_activity": _("its last activity"),
+        "ended": _("when it ended"),
+    }.get(policy.age_basis, policy.age_basis)
+
+
+@register.filter
+def is_trial(policy):
+    """Whether a retention policy counts only, for now."""
+    return bool(policy.dry_run_until and policy.dry_run_until > timezone.now())
+
+
+@register.filter
+def category_title(policy):
+    """The title of a policy's category; its key when it is no longer registered."""
+    category = registry.categories().get(policy.category)
+    return category.title if category else policy.category
+
+
+@register.filter
+def exclusion_words(reason):
+    """Why retention leaves a row, in words."""
+    return {
+        "held": _("held"),
+        "active_run": _("a run is under way"),
+        "pending_approval": _("waiting for approval"),
+        "referenced": _("still referred to"),
+        "fenced": _("an erasure or restriction covers it"),
+        "null_time": _("without a usable time"),
+        "min_keep": _("to be kept longer by law"),
+        "locked": _("in use"),
+    }.get(reason, words(reason))
+
+
+@register.filter
+def share_words(percent):
+    return f"{percent:.1f} %"
+
+
+@register.filter
+def took(run):
+    """How long a run of retention took, in milliseconds; None while it goes on."""
+    return (run.ended_at - run.started_at).total_seconds() * 1000 if run.started_at and run.ended_at else None
+
+
+@register.inclusion_tag("ui/quota_bar.html")
+def quota_bar(standing):
+    """What a quota has used and what runs under way hold, against its limit."""
+    used, reserved, limit = standing.used, standing.reserved, standing.quota.limit
+    shown = dollars if standing.quota.measure == "cost" else integer
+    share = float((used + reserved) / limit) if limit else 1.0
+    return {
+        "used": shown(used),
+        "reserved": shown(reserved) if reserved else "",
+        "limit": shown(limit),
+        "width": f"{min(share, 1) * 1000:.1f}",
+        "css": "b-bad" if share >= 1 else "b-held" if share >= 0.8 else "l1",
+        "is_full": share >= 1,
+    }
+
+
+@register.simple_tag
+def joined(values, separator=", "):
+    """Values in a row, each escaped."""
+    return format_html_join(separator, "{}", ((value,) for value in values)) or NOTHING
