@@ -184,7 +184,7 @@ def test_first_load_of_every_page_is_small(new_page, member, furnished, enter):
     assert heavy == {}
 
 
-def test_palette_goes_to_a_session_by_keyboard(signed_in_page, furnished):
+def test_palette_goes_to_a_session_by_keyboard(signed_in_page, furnished, check_accessibility):
     page = signed_in_page
     page.goto("/members")
 
@@ -193,6 +193,7 @@ def test_palette_goes_to_a_session_by_keyboard(signed_in_page, furnished):
     expect(box).to_be_focused()
     page.keyboard.type("case-41")
     expect(page.get_by_role("option", name="case-4182")).to_be_visible()
+    check_accessibility(page)
     page.keyboard.press("Enter")
 
     expect(page).to_have_url(re.compile("/sessions/ses_"))
@@ -211,7 +212,7 @@ def test_palette_goes_to_a_page_and_closes_with_escape(signed_in_page):
     expect(page.get_by_role("heading", level=1)).to_have_text("API keys")
 
 
-def test_keys_focus_the_filter_and_list_themselves(signed_in_page):
+def test_keys_focus_the_filter_and_list_themselves(signed_in_page, check_accessibility):
     page = signed_in_page
     page.goto("/members")
 
@@ -225,6 +226,7 @@ def test_keys_focus_the_filter_and_list_themselves(signed_in_page):
     page.keyboard.press("?")
 
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    check_accessibility(page)
 
 
 def test_skip_link_is_the_first_stop(signed_in_page):
