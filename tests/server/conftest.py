@@ -47,7 +47,8 @@ class Lethe:
         self._process = subprocess.Popen(
             [sys.executable, "manage.py", "up"], cwd=ROOT, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
             if any(line.startswith("Lethe ") for line in self.output) and any("Data:" in line for line in self.output):
@@ -59,12 +60,17 @@ class Lethe:
             self.password = found[1]
         return self
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> int:
         """Ctrl-C; returns the exit code once everything has ended."""
         children = self.children()
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(60)
         assert psutil.wait_procs(children, timeout=10)[1] == []
+        self._reader.join(10)
         return code
 
     def children(self) -> list[psutil.Process]:
@@ -85,19 +91,21 @@ class Lethe:
         return httpx.Client(base_url=self.url, headers=headers, timeout=60, **more)
 
     def kill_everything(self):
-        if self._process is None or self._process.poll() is not None:
-            return
-        children = self.children()
-        self._process.kill()
-        for child in children:
-            # PostgreSQL is left to its own: it stops by itself when its directory's last user is gone.
-            if "postgres" not in child.name():
+        """Leave nothing behind, whatever state a failed test left."""
+        if self._process is not None and self._process.poll() is None:
+            children = self.children()
+            self._process.kill()
+            for child in children:
                 child.kill()
-        self._process.wait(10)
+            self._process.wait(10)
+        pid_file = self.directory / "postgres" / "postmaster.pid"
+        if pid_file.exists():
+            os.kill(int(pid_file.read_text().split()[0]), signal.SIGINT)
 
     def _read(self, stream):
-        for line in stream:
-            self.output.append(line)
+        with stream:
+            for line in stream:
+                self.output.append(line)
 
 
 def events_of(response) -> list[dict]:
@@ -121,10 +129,10 @@ def lethe(tmp_path_factory):
     for path in (directory, *directory.parents):
         if path.stat().st_uid == os.geteuid() and path != Path("/"):
             path.chmod(path.stat().st_mode | 0o055)
-    installation = Lethe(directory).start()
-    yield installation
-    if installation._process.poll() is None:
-        try:
+    installation = Lethe(directory)
+    try:
+        yield installation.start()
+        if installation.is_running:
             installation.stop()
-        finally:
-            installation.kill_everything()
+    finally:
+        installation.kill_everything()

@@ -8,7 +8,7 @@ import pytest
 import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -48,7 +48,9 @@ def world(django_db_setup, django_db_blocker):
     """One for all: requests leave nothing behind, and the connection stays open between them, as in Django's client."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    with django_db_blocker.unblock(), undone():
+    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, undone():
+        # Each test's own bracket closes the connection at its end; the world has to outlive it.
+        patch.setattr(connection, "close", lambda: None)
         yield make_world("acme", "blue")
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
