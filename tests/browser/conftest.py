@@ -53,12 +53,16 @@ def server_url(django_db_setup):
     thread.join(timeout=20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser():
+    """Chromium, for as long as the tests come from this folder.
+
+    Playwright runs an event loop in this thread. Django takes that for asynchronous code, and no asynchronous test
+    could run beside it, so it ends before a test of another folder begins.
+    """
     path = chromium.find()
     assert path, "Chromium is missing: python -m tests.chromium"
     with sync_playwright() as playwright:
-        # Playwright runs an event loop in this thread, which Django takes for asynchronous code.
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
         launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield launched
