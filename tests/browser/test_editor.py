@@ -56,7 +56,7 @@ def test_create_break_read_fix_publish(signed_in_page, tenant):
 def test_keyboard_alone(signed_in_page, agent):
     page = signed_in_page
     page.goto(EDIT)
-    temperature = page.get_by_label("Temperature")
+    temperature = page.locator("#f-model-temperature")
 
     temperature.focus()
     with checked(page):
@@ -177,10 +177,10 @@ def test_editor_works_without_a_script(new_page, member, agent):
     sign_in(page, member.username)
     page.goto(EDIT)
 
-    page.get_by_label("Temperature").fill("warm")
+    page.locator("#f-model-temperature").fill("warm")
     page.get_by_role("button", name="Save draft").click()
     expect(page.locator("#p-f-model-temperature")).to_contain_text("Write a number, such as 0.5.")
-    page.get_by_label("Temperature").fill("0.5")
+    page.locator("#f-model-temperature").fill("0.5")
     page.get_by_role("button", name="Save draft").click()
 
     expect(page.locator("#messages")).to_contain_text("The draft is saved.")

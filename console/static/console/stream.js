@@ -6,6 +6,9 @@ const page = document.querySelector("[data-scroller]") || document.scrollingElem
 const atBottom = () => page.clientHeight + page.scrollTop > page.scrollHeight - 160;
 const toBottom = () => page.scrollTo({ top: page.scrollHeight });
 
+// Whoever is asked has to see it: on a narrow window more follows below the conversation.
+const toQuestion = (within) => within.querySelector?.("button[name=decision]")?.scrollIntoView({ block: "nearest" });
+
 function follow(turn) {
   if (sources.has(turn)) return;
   const parts = turn.querySelector("[data-parts]"), state = turn.querySelector("[data-state]");
@@ -25,6 +28,7 @@ function follow(turn) {
     if (frame.html || frame.done) open = null;
     if (frame.end) finish(turn);
     if (stay) toBottom();
+    if (frame.html) toQuestion(parts);
   };
   // A network error reconnects by itself, with Last-Event-ID; a refusal closes for good.
   source.onerror = () => { if (source.readyState === EventSource.CLOSED) finish(turn); };
@@ -100,6 +104,9 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   document.querySelector("#composer-problem").replaceChildren();
   toBottom();
 });
-document.addEventListener("htmx:load", (event) => prepare(event.detail.elt));
+document.addEventListener("htmx:load", ({ detail }) => {
+  prepare(detail.elt);
+  toQuestion(detail.elt);
+});
 prepare(document);
 if (document.querySelector("[data-chat] article")) toBottom();
