@@ -42,8 +42,9 @@ def test_demo_tenant_has_three_published_agents_and_history(lethe, key):
         agents = client.get("/api/agents").json()["results"]
         sessions = client.get("/api/sessions").json()["results"]
 
-    assert {agent["name"] for agent in agents} == {"research", "assistant", "careful"}
-    assert all(agent["published_version"] for agent in agents)
+    published = {agent["name"] for agent in agents if agent["published_version"]}
+    # Another test of this installation may have published an agent of its own.
+    assert published >= {"research", "assistant", "careful"}
     assert sessions
 
 

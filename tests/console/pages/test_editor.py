@@ -134,7 +134,7 @@ def test_draft_with_errors_is_saved_and_says_so(owner, agent, edit):
 
     assert stored(agent).draft["model"]["temperature"] == 5
     assert messages_of(response) == ["The draft is saved. It cannot be published yet: 1 problem."]
-    assert slot(text(response), "model-temperature") == "Problem: This must be at most 2.0."
+    assert slot(text(response), "model-temperature") == "Problem: This must be at most 2."
 
 
 def test_number_that_cannot_be_read_is_refused_and_kept_in_the_form(owner, agent, edit):
