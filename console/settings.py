@@ -18,6 +18,8 @@ DEBUG = env.bool("LETHE_DEBUG", default=False)
 SECRET_KEY = env("LETHE_SECRET_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "django")
 # Encrypts provider keys, identifiers and plans at rest: 32 bytes, base64.
 ENCRYPTION_KEY = env("LETHE_ENCRYPTION_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "encryption")
+# Signs receipts: the seed of an Ed25519 key, 32 bytes, base64.
+SIGNING_KEY = env("LETHE_SIGNING_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "signing")
 
 HOST = env("LETHE_HOST", default="127.0.0.1")
 PORT = env.int("PORT", default=8000)

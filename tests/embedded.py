@@ -17,7 +17,7 @@ if "LETHE_TEST_DATA_DIR" not in os.environ:
     Path(_created).chmod(0o755)
     os.environ["LETHE_TEST_DATA_DIR"] = _created
 
-for _name in ("DATABASE_URL", "CELERY_BROKER_URL", "LETHE_SECRET_KEY", "LETHE_ENCRYPTION_KEY"):
+for _name in ("DATABASE_URL", "CELERY_BROKER_URL", "LETHE_SECRET_KEY", "LETHE_ENCRYPTION_KEY", "LETHE_SIGNING_KEY"):
     os.environ.pop(_name, None)
 os.environ["LETHE_DATA_DIR"] = os.environ["LETHE_TEST_DATA_DIR"]
 # Nothing here has to survive a power cut.
