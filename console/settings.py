@@ -20,6 +20,8 @@ SECRET_KEY = env("LETHE_SECRET_KEY", default="") or secrets.read_or_create(DATA_
 ENCRYPTION_KEY = env("LETHE_ENCRYPTION_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "encryption")
 # Signs receipts: the seed of an Ed25519 key, 32 bytes, base64.
 SIGNING_KEY = env("LETHE_SIGNING_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "signing")
+# Signed checkpoints of the audit trail. Best on a disk that the database's administrator cannot write to.
+ANCHOR_DIR = Path(env("LETHE_ANCHOR_DIR", default=str(DATA_DIR / "anchors"))).expanduser().resolve()
 
 HOST = env("LETHE_HOST", default="127.0.0.1")
 PORT = env.int("PORT", default=8000)

@@ -134,6 +134,8 @@ govern = [
     path("retention/<str:ref>/runs", retention.policy_runs, name="policy-runs"),
     path("retention/<str:ref>/delete", retention.policy_delete, name="policy-delete"),
     path("audit", audit.audit_list, name="audit"),
+    path("audit/verify", audit.verify, name="audit-verify"),
+    path("audit/export.jsonl", audit.export, name="audit-export"),
 ]
 
 settings = [

@@ -1,8 +1,10 @@
 """What every test may rely on."""
 
 import sys
+import uuid
 
 import pytest
+from django.db.backends.postgresql.operations import DatabaseOperations
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,3 +22,23 @@ def _engine_stops_before_the_database(django_db_setup, django_db_blocker):
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _emptied_between_tests():
+    """Tests that commit empty the tables afterwards, which triggers of ours refuse to everybody else."""
+    flush = DatabaseOperations.execute_sql_flush
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            DatabaseOperations,
+            "execute_sql_flush",
+            lambda self, statements: flush(self, ["SET LOCAL session_replication_role = replica", *statements]),
+        )
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _files_outside_the_database(settings, tmp_path_factory):
+    """What stands beside the database would outlive a test's rollback: each test has its own."""
+    folder = tmp_path_factory.getbasetemp() / uuid.uuid4().hex
+    settings.ANCHOR_DIR, settings.LEDGER_DIR = folder / "anchors", folder / "ledger"

@@ -73,6 +73,7 @@ urlpatterns = [
     _route("retention-policies/<id>/run", governance.RunPolicy, "retention-policy-run"),
     _route("retention-runs", governance.RetentionRuns, "retention-runs"),
     _route("audit", governance.Audit, "audit"),
+    _route("audit/verify", governance.VerifyAudit, "audit-verify"),
     _route("usage", operation.Usage, "usage"),
     _route("quotas", operation.Quotas, "quotas"),
     _route("quotas/<id>", operation.Quota, "quota"),

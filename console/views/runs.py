@@ -166,6 +166,7 @@ def _payload(data: dict):
 def events(request, ref):
     """The run's events as frames of HTML, live until its end. Comes back with Last-Event-ID."""
     chosen = access.run_for(request, ref, "sessions.read")
+    audit.record("content.read", by=request.actor, object_type="run", object_ref=shown("run", chosen.id), what="events")
     last = request.headers.get("Last-Event-ID", "")
     frames = live.frames(
         run=chosen,
@@ -187,6 +188,7 @@ def turn(request, ref):
         return redirect("run", ref)
     if not request.htmx:
         return redirect("session", shown("ses", chosen.session_id))
+    audit.record("content.read", by=request.actor, object_type="run", object_ref=shown("run", chosen.id), what="turn")
     context = {
         "blocks": reading.turn(chosen),
         "agent_session": chosen.session,

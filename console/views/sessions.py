@@ -97,9 +97,9 @@ def session(request, ref):
     agent_session = access.session_for(request, ref)
     before = request.GET.get("before")
     transcript = reading.transcript(agent_session, before=before)
+    audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id))
     if request.htmx and before:
         return render(request, "sessions/detail.html#older", {"agent_session": agent_session, "transcript": transcript})
-    audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id))
     response = render(request, "sessions/detail.html", _detail(request, agent_session, transcript))
     if "watch" in request.GET and transcript.is_live:
         # Without a script the page shows the run by loading itself again until it is over.
@@ -161,6 +161,7 @@ def item(request, ref, seq):
     found = reading.item(agent_session, seq)
     if found is None:
         raise NotFound
+    audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id), item=found.seq)
     text = found.content.get("text", "") if "text" in found.content else turns.pretty(found.content.get("arguments"))
     context = {"agent_session": agent_session, "item": found, "text": text, "is_answer": found.kind == Item.Kind.MESSAGE and found.role == "assistant"}
     return render(request, "sessions/item.html#whole" if request.htmx else "sessions/item.html", context)
@@ -173,7 +174,7 @@ def file(request, ref, sha256):
     blob = blobs.load(session=agent_session, hashes=[sha256]).get(sha256)
     if blob is None:
         raise NotFound
-    audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id))
+    audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id), file=sha256)
     response = HttpResponse(bytes(blob.data), content_type=blob.media_type)
     response.headers["Content-Disposition"] = content_disposition_header(True, blob.name or sha256[:12])
     return response

@@ -1,7 +1,8 @@
 """The audit trail's only writer.
 
 An event commits or vanishes with the change it tells of. It holds ids, counts and codes; no free text, no identifier
-of a person. What an action may be called is listed here, so the trail can be read without reading the code.
+of a person. What an action may be called is listed here, so the trail can be read without reading the code. The
+database gives each event its place in the tenant's chain at the commit (see governance/chain.py); `trail` checks it.
 """
 
 import re
@@ -13,7 +14,7 @@ from uuid import UUID
 from django.db import transaction
 
 from governance.actors import Actor
-from governance.models import AuditEvent
+from governance.models import AuditEvent, AuditHead
 
 ACTIONS = frozenset(
     f"{noun}.{verb}"
@@ -35,6 +36,7 @@ ACTIONS = frozenset(
         "retention_policy": "created updated deleted previewed",
         "retention_run": "started completed failed",
         "content": "read",
+        "audit": "exported pruned",
     }.items()
     for verb in verbs.split()
 )
@@ -66,6 +68,12 @@ def record(
         object_label=object_label[:200],
         payload={_name(action, name): _value(action, name, value) for name, value in payload.items()},
     )
+
+
+def head(*, tenant_id: UUID) -> dict[str, Any]:
+    """The end of the tenant's chain: `seq` and `hash` in hex, as receipts carry it; both None before the first event."""
+    found = AuditHead.objects.filter(tenant_id=tenant_id, seq__gt=0).first()
+    return {"seq": found.seq, "hash": bytes(found.hash).hex()} if found else {"seq": None, "hash": None}
 
 
 def _name(action: str, name: str) -> str:

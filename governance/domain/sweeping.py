@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from django.db.models import Q
 
-from governance.domain import clock, erasure, exports, jobs, previews, requests, retention
+from governance.domain import anchors, clock, erasure, exports, jobs, previews, requests, retention
 from governance.models import Fence, RetentionRun, SubjectRequest
 
 # How long the fence of an erasure that met new data waits for the second look, and previews keep their rows' bounds.
@@ -25,6 +25,7 @@ def sweep() -> dict[str, int]:
         "previews": _forget_old_previews(),
         "archives": exports.expire(),
         "files": exports.tidy(),
+        "checkpoints": anchors.checkpoint_due(),
     }
 
 

@@ -1,4 +1,4 @@
-from governance.models.audit import AuditEvent
+from governance.models.audit import AuditBoundary, AuditEvent, AuditHead
 from governance.models.keys import ApiKey
 from governance.models.members import Member, Membership
 from governance.models.requests import ErasureStep, Export, PlanChunk, SubjectRequest
@@ -8,7 +8,9 @@ from governance.models.tenants import Tenant
 
 __all__ = [
     "ApiKey",
+    "AuditBoundary",
     "AuditEvent",
+    "AuditHead",
     "ErasureStep",
     "Export",
     "Fence",

@@ -23,8 +23,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             print("  " + "  ".join("-" * width for width in widths))
 
 
-def bar(what: str, value: float, limit: float, unit: str = "") -> int:
+def bar(what: str, value: float, limit: float, unit: str = "", *, at_least: bool = False) -> int:
     """Print whether `value` keeps to `limit`; returns 1 when it does not."""
-    met = value <= limit
-    print(f"  {'met   ' if met else 'MISSED'} {what}: {value:,.2f}{unit} (at most {limit:g}{unit})")
+    met = value >= limit if at_least else value <= limit
+    rule = "at least" if at_least else "at most"
+    print(f"  {'met   ' if met else 'MISSED'} {what}: {value:,.2f}{unit} ({rule} {limit:g}{unit})")
     return 0 if met else 1

@@ -5,6 +5,7 @@ from rest_framework import serializers
 
 from console.api.operations import Paging
 from console.api.serializers.base import Id, Json, JsonObject, Name, Output, Strict, Text, Time
+from governance.domain import trail
 from governance.models import RetentionPolicy as PolicyModel
 from governance.models import RetentionRun as RetentionRunModel
 from governance.models import Subject as SubjectModel
@@ -251,3 +252,25 @@ class AuditEvent(Output):
     object_ref = serializers.CharField()
     object_label = serializers.CharField()
     payload = JsonObject()
+    seq = serializers.IntegerField(allow_null=True, help_text="The event's place in the tenant's chain.")
+    hash = serializers.SerializerMethodField(help_text="SHA-256 over the event and the hash of the one before, in hex.")
+
+    def get_hash(self, event) -> str | None:
+        return bytes(event.hash).hex() if event.hash is not None else None
+
+
+class Anchor(Output):
+    seq = serializers.IntegerField()
+    matches = serializers.BooleanField(help_text="Whether the chain has that hash at that place.")
+    at = serializers.CharField()
+
+
+class AuditVerdict(Output):
+    """Whether the audit trail is what was written."""
+
+    verdict = serializers.ChoiceField(list(trail.VERDICTS))
+    sentence = serializers.CharField()
+    from_seq = serializers.IntegerField(allow_null=True)
+    to_seq = serializers.IntegerField(allow_null=True)
+    first_bad_seq = serializers.IntegerField(allow_null=True, help_text="Where the finding is, if it has a place.")
+    anchor = Anchor(allow_null=True, help_text="The newest signed checkpoint outside the database.")

@@ -9,7 +9,7 @@ from console.api.errors import PreconditionRequired
 from console.api.operations import operation
 from console.api.serializers import governance as shapes
 from governance import queries
-from governance.domain import exports, previews, requests, retention, subjects
+from governance.domain import exports, previews, requests, retention, subjects, trail
 from governance.errors import NotFound
 from governance.ids import parse
 from sessions.threads import in_thread
@@ -281,3 +281,13 @@ class Audit(Endpoint):
         """Who did what to what, newest first."""
         filters = {name: value for name, value in self.query.items() if name not in ("limit", "cursor")}
         return queries.audit_events(self.tenant_id, **filters)
+
+
+class VerifyAudit(Endpoint):
+    tag = "Audit"
+    permission = {"GET": "audit.verify"}
+
+    @operation("Verify the audit trail", answer=shapes.AuditVerdict)
+    def get(self, request):
+        """Recompute the whole chain and hold it against the signed checkpoints outside the database."""
+        return trail.verify(tenant_id=self.tenant_id)

@@ -101,6 +101,7 @@ CALLS = [
     Call("POST", "/retention-policies/{policy}/run", {"expected_version": 1}),
     Call("GET", "/retention-runs"),
     Call("GET", "/audit"),
+    Call("GET", "/audit/verify"),
     Call("GET", "/usage"),
     Call("GET", "/quotas"),
     Call("POST", "/quotas", {"scope": "tenant", "measure": "tokens", "period": "day", "limit": "10"}),

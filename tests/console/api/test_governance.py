@@ -4,9 +4,10 @@ import io
 import zipfile
 
 import pytest
+from django.db import connection
 from django.test import AsyncClient
 
-from governance.domain import exports, subjects
+from governance.domain import anchors, exports, subjects
 from governance.models import AuditEvent, RetentionPolicy, SubjectRequest
 from tests.console.api.conftest import problem
 from tests.factories import sessions
@@ -268,3 +269,15 @@ def test_audit_tells_what_a_key_did(api, world):
     assert (newest["action"], newest["actor_kind"], newest["actor_label"], newest["object_label"]) == (
         "agent.disabled", "api_key", "application", "support",
     )  # fmt: skip
+
+
+def test_audit_trail_is_verified(api, world):
+    connection.check_constraints()
+    anchors.checkpoint(tenant_id=world.tenant.id)
+
+    answer = api.get("/audit/verify").json()
+
+    assert (answer["verdict"], answer["first_bad_seq"]) == ("valid", None)
+    assert answer["anchor"]["matches"] is True
+    newest = api.get("/audit?limit=1").json()["results"][0]
+    assert (newest["seq"], len(newest["hash"])) == (answer["to_seq"], 64)

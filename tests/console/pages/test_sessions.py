@@ -166,13 +166,16 @@ def test_session_shows_its_conversation(viewer, conversation):
     assert "The lost order" in response.content.decode()
 
 
-def test_session_opening_is_audited_once_with_ids_only(viewer, conversation):
+def test_each_look_into_a_session_is_audited_with_ids_only(viewer, conversation):
     viewer.get(address("session", conversation))
     viewer.get(address("session", conversation), {"before": "3"}, headers={"HX-Request": "true"})
+    viewer.get(address("session-item", conversation, 1))
 
-    (event,) = AuditEvent.objects.filter(action="content.read")
-    assert (event.actor_label, event.object_type, event.object_ref) == (viewer.member.username, "session", shown("ses", conversation.id))
-    assert (event.object_label, event.payload) == ("", {})
+    events = AuditEvent.objects.filter(action="content.read").order_by("id")
+    assert {(event.actor_label, event.object_type, event.object_ref, event.object_label) for event in events} == {
+        (viewer.member.username, "session", shown("ses", conversation.id), "")
+    }
+    assert [event.payload for event in events] == [{}, {}, {"item": 1}]
 
 
 def test_session_of_another_tenant_is_not_there(stranger, conversation):
