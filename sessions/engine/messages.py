@@ -29,6 +29,7 @@ from pydantic_ai.usage import RequestUsage
 
 from governance.text import clean, clean_json
 from sessions.context.assemble import Note, View
+from sessions.context.compaction.texts import shortened
 from sessions.engine.models import Candidate
 from sessions.engine.store import ItemView
 
@@ -36,6 +37,7 @@ INTERRUPTED = "[interrupted] This call did not finish; it is not known whether i
 WAITING = "[waiting] A person has not decided on this call yet; it has not run."
 CUT = "Your answer above was cut off before its end. Go on from where it stopped, without repeating it."
 NOT_SHOWN = "Earlier messages of this conversation are not shown."
+SUMMARY_TITLE = "Summary of the earlier part of this conversation"
 
 # No provider is sent these; making new ones is most of what a message costs.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -184,7 +186,11 @@ def show(
     being asked (`waiting`); a result without its call is left out. `verbatim` has the parts of answers of this run by
     their group: they go back unchanged to the model that wrote them. Nothing is put in as system text.
     """
-    writer = _Writer(candidate, verbatim or {}, waiting, blobs or {}, _results(chain(view.history, view.current)))
+    results = _results(chain(view.history, view.current), view.shortened)
+    writer = _Writer(candidate, verbatim or {}, waiting, blobs or {}, results)
+    if view.summary is not None:
+        # A subject's turn: no provider takes a conversation that begins with an answer or a result.
+        writer.user([_tagged("context", view.summary.text, title=SUMMARY_TITLE)])
     for item in view.history:
         writer.item(item, current=False)
     writer.close_answer()
@@ -196,11 +202,14 @@ def show(
     return Shown(writer.finished(view.current), writer.bare_calls)
 
 
-def _results(items: Iterable[ItemView]) -> dict[str, dict[str, Any]]:
+def _results(items: Iterable[ItemView], in_a_line: frozenset[int]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for item in items:
         if item.kind == "tool_result":
-            found.setdefault(item.content["id"], item.content)
+            content = item.content
+            if item.seq in in_a_line:
+                content = {**content, "text": shortened(content, item.seq)}
+            found.setdefault(content["id"], content)
     return found
 
 

@@ -40,9 +40,15 @@ def run(chosen: list[str]) -> int:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    from tests.bench import audit, contention, lists, turns
+    from tests.bench import audit, compaction, contention, lists, turns
 
-    benches = {"turns": turns.run, "lists": lists.run, "contention": contention.run, "audit": audit.run}
+    benches = {
+        "turns": turns.run,
+        "lists": lists.run,
+        "contention": contention.run,
+        "audit": audit.run,
+        "compaction": compaction.run,
+    }
     unknown = set(chosen) - set(benches)
     if unknown:
         print(f"Unknown: {', '.join(sorted(unknown))}. There are: {', '.join(benches)}.")
