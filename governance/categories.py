@@ -1,11 +1,11 @@
 """Governance's own categories, and the stores of Django and of this floor that hold nothing about a subject."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from typing import Any
 
 from governance import crypto
-from governance.domain import exports
+from governance.domain import exports, subjects
 from governance.domain.registry import (
     Chunk,
     EndsAfter,
@@ -16,7 +16,7 @@ from governance.domain.registry import (
     TableCategory,
     register,
 )
-from governance.models import ApiKey, Export, SubjectIdentifier
+from governance.models import ApiKey, Export, Subject, SubjectIdentifier, SubjectLink
 
 
 class Archives(TableCategory):
@@ -29,7 +29,7 @@ class Archives(TableCategory):
 
     def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
         for export in Export.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id):
-            exports.location(export).unlink(missing_ok=True)
+            exports.delete_bytes(export)
         return super().erase(scope=scope, chunk=chunk)
 
 
@@ -52,6 +52,20 @@ class Identifiers(TableCategory):
                 "created_at": row.created_at.isoformat(),
             }
 
+    def schema(self) -> dict[str, Any]:
+        texts = {name: {"type": "string"} for name in ("id", "kind", "value", "source", "created_at")}
+        return {"title": self.title, "type": "object", "properties": texts, "required": list(texts), "additionalProperties": False}
+
+    def load(self, *, rows: Iterable[dict[str, Any]], scope: Scope, files: Callable[[str, str], bytes]) -> int:
+        subject = Subject.objects.get(pk=scope.subject_id)
+        return sum(subjects.name(subject=subject, kind=row["kind"], value=row["value"], source=row["source"]) for row in rows)
+
+
+class Links(TableCategory):
+    """Who else a row is about. Needed to find the rows, so they go after them."""
+
+    is_last = True
+
 
 register(
     Archives(
@@ -60,7 +74,7 @@ register(
         model=Export,
         order=("id",),
         size_expression="t.size",
-        export_fields=("id", "size", "counts", "created_at", "expires_at", "downloaded_at"),
+        export_fields=("id", "size", "counts", "omissions", "created_at", "expires_at", "downloaded_at"),
         about=Processing(purposes=("answer requests of the person",), legal_basis="legal obligation"),
         limit=EndsAfter(7, "the sweeper deletes expired archives"),
     )
@@ -80,6 +94,17 @@ register(
         limit=NoLimit("A key is a standing credential; whoever made it ends it by expiry or revocation.", date(2026, 11, 30)),
     )
 )  # fmt: skip
+register(
+    Links(
+        key="subject_links",
+        title="Rows that name this person",
+        model=SubjectLink,
+        order=("id",),
+        sample_title=str,
+        about=Processing(purposes=("find what names the person",), legal_basis="legal obligation"),
+        limit=NoLimit("A link lasts as long as the row that it belongs to.", date(2026, 11, 30)),
+    )
+)
 register(
     Identifiers(
         key="subject_identifiers",

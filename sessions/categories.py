@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from governance.actors import system
 from governance.domain import clock
 from governance.domain.registry import Chunk, EndsAfter, Erased, NoLimit, Processing, Scope, TableCategory, register
+from sessions import restoring
 from sessions.domain import quotas, runs
 from sessions.domain import sessions as session_verbs
 from sessions.errors import RunFinished
@@ -103,6 +104,7 @@ def _unfinished(**lookup: Any) -> Exists:
     return Exists(Run.objects.exclude(status__in=Run.FINISHED).filter(**lookup))
 
 
+_AGENT = ("agent", "(SELECT agent.name FROM agents_agent agent WHERE agent.id = t.agent_id)")
 _OF_RUN = {"active_run": ~_unfinished(id=OuterRef("run_id"))}
 
 CATEGORIES = (
@@ -113,6 +115,7 @@ CATEGORIES = (
         order=("id",),
         row_version="coalesce(t.run_id::text, '')",
         export_fields=("id", "key", "run_id", "created_at"),
+        restore=restoring.idempotency_record,
         about=_ONCE,
         limit=EndsAfter(1, "the sweeper deletes keys after a day"),
     ),
@@ -134,7 +137,8 @@ CATEGORIES = (
         # Counting on is no change of content: a run that ends meanwhile does not call for another preview.
         row_version="0",
         erase_after=("quota_reservations",),
-        export_fields=("id", "period_start", "used", "reserved"),
+        export_fields=("id", "quota_id", "period_start", "used", "reserved"),
+        restore=restoring.counter,
         about=_ACCOUNT,
         limit=EndsAfter(quotas.KEPT_DAYS, "the sweeper deletes counters of past periods"),
     ),
@@ -147,6 +151,7 @@ CATEGORIES = (
         erase_after=("quota_counters",),
         sample_title=str,
         export_fields=("id", "measure", "period", "limit", "created_at"),
+        restore=restoring.quota,
         about=_ACCOUNT,
         limit=NoLimit("A limit holds until whoever set it takes it back, or the person is erased.", _STATED),
     ),
@@ -164,6 +169,8 @@ CATEGORIES = (
         sample_title=lambda blob: blob.name or blob.media_type,
         export_fields=("id", "session_id", "sha256", "media_type", "name", "size", "created_at"),
         file=("sha256", "name", "data"),
+        provided="true",
+        restore=restoring.blob,
         about=_CONVERSE,
     ),
     TableCategory(
@@ -179,8 +186,10 @@ CATEGORIES = (
         erase_after=("idempotency_records",),
         sample_title=str,
         export_fields=(
-            "id", "run_id", "session_id", "tool", "arguments", "edited_arguments", "status", "reason", "created_at", "decided_at",
+            "id", "run_id", "session_id", _AGENT, "tool", "origin", "call_id", "arguments", "edited_arguments", "status", "reason",
+            "created_at", "expires_at", "decided_at",
         ),
+        restore=restoring.of_agent,
         about=_DECIDE,
     ),
     TableCategory(
@@ -195,7 +204,8 @@ CATEGORIES = (
         group_of=("sessions", "session_id"),
         erase_after=("approvals",),
         sample_title=str,
-        export_fields=("id", "session_id", "tool", "condition", "created_at", "expires_at", "revoked_at"),
+        export_fields=("id", "session_id", _AGENT, "tool", "origin", "condition", "created_at", "expires_at", "revoked_at"),
+        restore=restoring.rule,
         about=_DECIDE,
     ),
     TableCategory(
@@ -207,7 +217,11 @@ CATEGORIES = (
         group_of=("sessions", "session_id"),
         erase_after=("approvals", "approval_rules", "blobs"),
         sample_title=lambda item: item.content.get("text") or item.content.get("name") or item.kind,
-        export_fields=("session_id", "seq", "turn", "kind", "role", "content", "is_hidden", "created_at", "run_id"),
+        export_fields=(
+            "session_id", "seq", "turn", "group", "kind", "role", "content", "tokens", "is_hidden", "created_at", "run_id",
+        ),
+        provided="t.role = 'user'",
+        restore=restoring.as_it_is,
         about=_CONVERSE,
     ),
     TableCategory(
@@ -219,6 +233,7 @@ CATEGORIES = (
         erase_after=("approvals",),
         sample_title=lambda event: event.type,
         export_fields=("run_id", "seq", "type", "data", "at"),
+        restore=restoring.as_it_is,
         about=_CONVERSE,
     ),
     TableCategory(
@@ -236,9 +251,10 @@ CATEGORIES = (
         anonymise={"context": []},
         sample_title=str,
         export_fields=(
-            "id", "run_id", "number", "provider", "model", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens",
-            "cost", "context", "duration_ms", "at",
+            "id", "run_id", _AGENT, "number", "provider", "model", "input_tokens", "cached_tokens", "output_tokens",
+            "reasoning_tokens", "cost", "context", "duration_ms", "at",
         ),
+        restore=restoring.of_agent,
         about=_ACCOUNT,
     ),
     TableCategory(
@@ -264,9 +280,11 @@ CATEGORIES = (
         quiesce=stop_runs,
         sample_title=lambda run: f"{run.created_at:%Y-%m-%d %H:%M} {run.status}",
         export_fields=(
-            "id", "session_id", "status", "request", "labels", "metadata", "created_at", "started_at", "ended_at", "model_name",
-            "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost", "error", "output",
+            "id", "session_id", _AGENT, "status", "request", "labels", "metadata", "started_by", "created_at", "started_at",
+            "ended_at", "model_name", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost", "error",
+            "output",
         ),
+        restore=restoring.run,
         about=_CONVERSE,
         limit=NoLimit("How long it matters what was asked depends on the operator's purpose: set a policy.", _STATED),
     ),
@@ -289,9 +307,10 @@ CATEGORIES = (
         rehome=keep_shared_items,
         sample_title=lambda session: session.title or session.key,
         export_fields=(
-            "id", "key", "title", "labels", "status", "created_at", "last_active_at", "ended_at", "turns", "state", "task",
-            "forked_from", "forked_at_seq",
+            "id", "key", _AGENT, "title", "labels", "status", "created_at", "last_active_at", "ended_at", "turns", "head_seq",
+            "state", "task", "forked_from", "forked_at_seq", "shared",
         ),
+        restore=restoring.of_agent,
         about=_CONVERSE,
         limit=NoLimit("How long a conversation matters depends on the operator's purpose: set a policy.", _STATED),
     ),

@@ -67,6 +67,7 @@ urlpatterns = [
     _route("subject-requests/<id>/cancel", governance.CancelRequest, "subject-request-cancel"),
     _route("subject-requests/<id>/receipt", governance.Receipt, "subject-request-receipt"),
     _route("subject-requests/<id>/archive", governance.Archive, "subject-request-archive"),
+    _route("subject-requests/<id>/archive-links", governance.ArchiveLinks, "subject-request-archive-links"),
     _route("retention-policies", governance.Policies, "retention-policies"),
     _route("retention-policies/<id>", governance.Policy, "retention-policy"),
     _route("retention-policies/<id>/preview", governance.PreviewPolicy, "retention-policy-preview"),

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from django.contrib import messages
 from django.db.models import Count, F, Sum
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -14,13 +14,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import may, request_for
-from console.api.views.governance import pieces
 from console.forms.base import tell
 from console.forms.subjects import CancelForm, EraseForm, RequestFilters
 from console.listing import listing, render_list
 from console.views.subjects import keep_token
 from governance import queries
-from governance.domain import audit, exports, previews, registry, requests
+from governance.domain import audit, previews, registry, requests
 from governance.errors import LetheError, NotFound
 from governance.models import ErasureStep, PlanChunk, SubjectRequest
 
@@ -217,18 +216,3 @@ def receipt(request, ref):
     response = HttpResponse(json.dumps(found.receipt, indent=2, ensure_ascii=False), content_type="application/json")
     response["Content-Disposition"] = f'attachment; filename="receipt-{found.ref}.json"'
     return response
-
-
-@require_GET
-@never_cache
-def archive(request, ref):
-    """The archive of an export, decrypted while it is sent. The download is told before its first byte."""
-    found = request_for(request, ref, "subject.export")
-    export = getattr(found, "export", None)
-    if export is None:
-        raise NotFound(_("There is no archive, or its seven days are over."))
-    response = StreamingHttpResponse(pieces(exports.open_archive(export=export, by=request.actor)), content_type="application/zip")
-    response["Content-Disposition"] = f'attachment; filename="export-{found.ref}.zip"'
-    return response
-
-

@@ -32,7 +32,7 @@ ACTIONS = frozenset(
         "api_key": "created revoked",
         "subject": "searched restricted restriction_lifted identifier_added erased",
         "request": "previewed confirmed cancelled fenced drifted executing verifying completed failed extended expired",
-        "export": "requested created downloaded expired failed",
+        "export": "requested created downloaded expired failed link_created imported",
         "retention_policy": "created updated deleted previewed",
         "retention_run": "started completed failed",
         "content": "read",

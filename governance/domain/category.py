@@ -3,7 +3,7 @@
 `plan` is the only predicate. Preview, export, erasure and verification select rows through it and through nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Literal
@@ -80,12 +80,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """What a record of processing says about the category. `third_party` is the export's rule for text that names others."""
+    """What a record of processing says about the category. `third_party` is the export's rule for text that names others:
+    `redact` blanks the category's `redact` columns in rows that are linked to other subjects.
+    """
 
     purposes: tuple[str, ...]
     legal_basis: str
     recipients: tuple[str, ...] = ()
     third_party: Literal["include", "redact", "omit"] = "include"
+    sources: tuple[str, ...] = ("the person", "the application that calls Lethe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,14 @@ class Category:
     def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
         """Erase exactly the chunk's rows. Raises Drift, and thereby undoes the batch, when an unknown row is among them."""
         raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema (2020-12) of what `export` yields."""
+        return {"type": "object"}
+
+    def load(self, *, rows: Iterable[dict[str, Any]], scope: Scope, files: Callable[[str, str], bytes]) -> int | None:
+        """Store exported rows again, for the scope's subject. None: such rows belong to the installation that made them."""
+        return None
 
     def verify(self, *, scope: Scope) -> int:
         """How many rows any read path still finds."""

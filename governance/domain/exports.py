@@ -1,48 +1,40 @@
 """Archives of everything held on a subject: made from one snapshot, encrypted at rest, gone after seven days."""
 
 import contextlib
-import errno
 import hashlib
 import io
-import json
-import zipfile
-from collections.abc import Iterable, Iterator
+import secrets
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.core import signing
 from django.db import transaction
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, fences, jobs, protection, registry
-from governance.domain.snapshots import snapshot
+from governance.domain import archives, audit, clock, fences, jobs, protection
+from governance.domain.volumes import FULL, PART_BYTES, Volumes, digest_of
 from governance.errors import LetheError, NotFound
 from governance.models import Export, SubjectRequest
-from governance.sealed import SealedReader, SealedWriter
+from governance.sealed import SealedReader
 
 log = structlog.get_logger("lethe.governance")
 
 LIFE = timedelta(days=7)
 State = SubjectRequest.State
 WORKING = (State.EXECUTING, State.FAILED_RETRYABLE)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-README = """This archive holds what {name} keeps about you.
-
-manifest.json   what is inside: rows, bytes and SHA-256 of each file, and what was left out and why
-context.json    what the data is used for, on which legal basis, and who receives it
-data/           one file per kind of data, one JSON object a line, times in UTC
-files/          attachments, in folders named by the SHA-256 of their bytes
-"""
+_SALT = "lethe.export.link"
+_GONE = "This address was used already, or the archive has expired. Ask for a new one."
 
 
 def work(*, request_id: UUID) -> SubjectRequest | None:
-    """Make the archive of an export request. An interrupted attempt starts over; its partial file is deleted.
+    """Make the archive of an export request. An interrupted attempt starts over; its partial files are deleted.
 
-    None when somebody else has the job. Errors are kept on the request as `failed_retryable`.
+    None when somebody else has the job. Errors are kept on the request as `failed_retryable`; so is an archive that
+    lacks a category whose handler failed, which can be had meanwhile.
     """
     lease = jobs.claim(SubjectRequest, request_id, states=WORKING, resume="resume_state", failure=None)
     if lease is None:
@@ -53,8 +45,8 @@ def work(*, request_id: UUID) -> SubjectRequest | None:
     except jobs.LeaseLost:
         log.info("lease_lost", request=str(request_id))
     except OSError as error:
-        if error.errno in _FULL:
-            _fail(lease, request, "disk_full", "The disk of the data directory is full. Make room; it is tried again.")
+        if error.errno in FULL:
+            _fail(lease, request, "disk_full", "Paused: the disk of the data directory is full. Make room; it is tried again.")
         else:
             log.exception("export_failed", request=str(request_id))
             _fail(lease, request, "storage", "The data directory could not be written. It is tried again.")
@@ -66,35 +58,83 @@ def work(*, request_id: UUID) -> SubjectRequest | None:
     return SubjectRequest.objects.get(pk=request_id)
 
 
-def open_archive(*, export: Export, by: Actor) -> BinaryIO:
-    """The ZIP, decrypted as it is read. Audited before the first byte; raises NotFound once it has expired.
+def open_archive(*, export: Export, part: int = 1, by: Actor) -> BinaryIO:
+    """One volume, decrypted as it is read. Audited before the first byte; raises NotFound once it has expired.
 
     The reader closes the file and raises Undecipherable at a place that was altered.
     """
     by.require("subject.export")
-    if export.tenant_id != by.tenant_id:
+    if export.tenant_id != by.tenant_id or not 1 <= part <= len(export.parts):
         raise NotFound
     living = Export.objects.filter(pk=export.pk, expires_at__gt=clock.ClockTime())
     with transaction.atomic():
         if not living.update(downloaded_at=clock.ClockTime()):
             raise NotFound("This archive has expired. Ask for a new export.")
-        audit.record(
-            "export.downloaded", by=by, object_type="export", object_ref=export.id, subject=export.subject_id,
-            size=export.size,
-        )  # fmt: skip
+        _record_download(export, part, by)
+    return _reader(export, part)
+
+
+@transaction.atomic
+def make_links(*, export: Export, by: Actor) -> list[str]:
+    """A token for each volume, in order: whoever has it may download that volume once, until the archive ends.
+
+    Only its hash is kept, so a token can be read this one time.
+    """
+    by.require("subject.export")
+    export = Export.objects.select_for_update().filter(
+        pk=export.pk, tenant_id=by.tenant_id, expires_at__gt=clock.ClockTime()
+    ).first()  # fmt: skip
+    if export is None:
+        raise NotFound("There is no archive, or its seven days are over.")
+    tokens = []
+    for part in range(1, len(export.parts) + 1):
+        claims = {"export": export.id.hex, "part": part, "nonce": secrets.token_urlsafe(12)}
+        tokens.append(signing.dumps(claims, key=settings.SECRET_KEY, salt=_SALT))
+        export.links.append({"digest": _digest(tokens[-1]), "part": part, "by": by.ref, "used_at": None})
+    export.save(update_fields=["links"])
+    audit.record(
+        "export.link_created", by=by, object_type="export", object_ref=export.id, subject=export.subject_id,
+        parts=len(tokens),
+    )  # fmt: skip
+    return tokens
+
+
+def find_link(*, token: str) -> tuple[Export, int]:
+    """The archive and volume that an unused token opens. Raises NotFound for any other."""
+    return _linked(token, Export.objects.all())
+
+
+def open_link(*, token: str) -> tuple[Export, int, BinaryIO]:
+    """Use a token up and open its volume. Audited before the first byte. Raises NotFound for one that was used."""
+    with transaction.atomic():
+        export, part = _linked(token, Export.objects.select_for_update())
+        fences.enter(subject_ids=[export.subject_id], restricted=True)
+        for link in export.links:
+            if link["digest"] == _digest(token):
+                link["used_at"] = clock.now().isoformat()
+        export.downloaded_at = clock.now()
+        export.save(update_fields=["links", "downloaded_at"])
+        _record_download(export, part, system(export.tenant_id, "one-time link"))
+    return export, part, _reader(export, part)
+
+
+def _linked(token: str, exports) -> tuple[Export, int]:
     try:
-        file = location(export).open("rb")
-    except FileNotFoundError:
-        raise NotFound("This archive is no longer there. Ask for a new export.") from None
-    key = protection.derive(export.tenant_id, "exports")
-    return io.BufferedReader(SealedReader(file, key=key, context=_context(export.request_id)), buffer_size=256 * 1024)
+        claims = signing.loads(token, key=settings.SECRET_KEY, salt=_SALT)
+    except signing.BadSignature:
+        raise NotFound(_GONE) from None
+    export = exports.filter(pk=claims["export"], expires_at__gt=clock.ClockTime()).first()
+    unused = {link["digest"] for link in export.links if not link["used_at"]} if export else ()
+    if _digest(token) not in unused:
+        raise NotFound(_GONE)
+    return export, claims["part"]
 
 
 def expire() -> int:
     """Delete archives whose seven days are over: bytes first, then the row. Returns how many."""
     gone = 0
     for export in Export.objects.filter(expires_at__lte=clock.ClockTime()).order_by("id")[:500]:
-        location(export).unlink(missing_ok=True)
+        delete_bytes(export)
         with transaction.atomic():
             deleted, _ = Export.objects.filter(pk=export.pk).delete()
             if deleted:
@@ -109,146 +149,121 @@ def expire() -> int:
 def tidy() -> int:
     """Delete files that no archive and no running request accounts for: what a killed worker left. Returns how many."""
     gone = 0
-    for path in (Path(settings.DATA_DIR) / "exports").glob("*/*"):
+    for path in folder_of().glob("*/*"):
         request_id = path.name.partition(".")[0]
-        is_known = Export.objects.filter(request_id=request_id, path=f"{path.parent.name}/{path.name}").exists()
-        if not is_known and not SubjectRequest.objects.filter(pk=request_id, state__in=WORKING).exists():
-            path.unlink(missing_ok=True)
-            gone += 1
+        if path in _known(request_id) or SubjectRequest.objects.filter(pk=request_id, state__in=WORKING).exists():
+            continue
+        path.unlink(missing_ok=True)
+        gone += 1
     return gone
 
 
-def location(export: Export) -> Path:
-    return Path(settings.DATA_DIR) / "exports" / export.path
+def folder_of(tenant_id: UUID | None = None) -> Path:
+    """Where archives lie: of all tenants, or of one."""
+    folder = Path(settings.DATA_DIR) / "exports"
+    return folder / tenant_id.hex if tenant_id else folder
+
+
+def delete_bytes(export: Export) -> None:
+    for part in export.parts:
+        (folder_of() / part["path"]).unlink(missing_ok=True)
 
 
 def _make(lease: jobs.Lease, request: SubjectRequest) -> None:
-    folder = Path(settings.DATA_DIR) / "exports" / request.tenant_id.hex
+    folder = folder_of(request.tenant_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for leftover in folder.glob(f"{request.id.hex}.*.part"):
-        leftover.unlink(missing_ok=True)
-    part = folder / f"{request.id.hex}.{lease.number}.part"
-    final = folder / f"{request.id.hex}.zip.sealed"
+    known = _known(request.id)
+    for leftover in folder.glob(f"{request.id.hex}.*"):
+        if leftover not in known:
+            leftover.unlink(missing_ok=True)
+    # Named by the attempt: a worker that was given up on cannot write into the files of the next.
+    volumes = Volumes(
+        folder=folder, stem=f"{request.id.hex}.{lease.number}", key=protection.derive(request.tenant_id, "exports"),
+        context=_context(request.id), limit=settings.LETHE.get("export_part_bytes", PART_BYTES),
+    )  # fmt: skip
     try:
-        with jobs.heartbeat(lease):
-            counts = _write(part, request)
-        digest, size = _digest(part)
-        part.replace(final)
-        _keep(lease, request, path=f"{folder.name}/{final.name}", size=size, sha256=digest, counts=counts)
+        with jobs.heartbeat(lease), volumes:
+            contents = archives.fill(volumes, request)
+        parts = [_finish(path) for path in volumes.paths]
+        replaced = _keep(lease, request, contents, parts)
     except BaseException:
-        part.unlink(missing_ok=True)
-        if not Export.objects.filter(request=request).exists():
-            final.unlink(missing_ok=True)
+        for path in volumes.paths:
+            path.unlink(missing_ok=True)
+            if _final(path) not in _known(request.id):
+                _final(path).unlink(missing_ok=True)
         raise
+    for path in replaced:
+        path.unlink(missing_ok=True)
+
+
+def _finish(part: Path) -> dict:
+    digest, size = digest_of(part)
+    part.replace(_final(part))
+    return {"path": f"{part.parent.name}/{_final(part).name}", "size": size, "sha256": digest}
+
+
+def _final(part: Path) -> Path:
+    return part.with_suffix(".zip.sealed")
 
 
 @transaction.atomic
-def _keep(lease: jobs.Lease, request: SubjectRequest, **columns: Any) -> None:
-    """The archive becomes known, unless the subject was fenced for erasure while it was written."""
+def _keep(lease: jobs.Lease, request: SubjectRequest, contents: archives.Contents, parts: list[dict]) -> set[Path]:
+    """The archive becomes known, unless the subject was fenced for erasure while it was written. Returns the files that
+    nothing needs any more.
+
+    Where a handler failed, the request stays open: a later attempt that has everything replaces this archive.
+    """
     fences.enter(subject_ids=[request.subject_id], restricted=True)
+    earlier, new = _known(request.id), {folder_of() / part["path"] for part in parts}
+    if contents.failed:
+        _leave_open(lease, request, contents.failed)
+        if earlier:
+            return new
+    Export.objects.filter(request=request).delete()
     export = Export.objects.create(
-        tenant_id=request.tenant_id,
-        subject_id=request.subject_id,
-        request=request,
-        expires_at=clock.now() + LIFE,
-        **columns,
-    )
-    lease.release(state=State.COMPLETED, ended_at=clock.ClockTime(), progress_at=clock.ClockTime())
+        tenant_id=request.tenant_id, subject_id=request.subject_id, request=request, expires_at=clock.now() + LIFE,
+        parts=parts, size=sum(part["size"] for part in parts), counts=contents.counts, omissions=contents.omissions,
+    )  # fmt: skip
+    if not contents.failed:
+        lease.release(state=State.COMPLETED, ended_at=clock.ClockTime(), progress_at=clock.ClockTime())
     audit.record(
         "export.created", by=system(request.tenant_id), object_type="subject_request", object_ref=request.id,
-        object_label=request.ref, subject=request.subject_id, export=export.id, size=export.size,
-        rows=sum(columns["counts"].values()),
+        object_label=request.ref, subject=request.subject_id, export=export.id, size=export.size, parts=len(parts),
+        rows=sum(contents.counts.values()), complete=not contents.omissions,
+    )  # fmt: skip
+    return earlier - new
+
+
+def _leave_open(lease: jobs.Lease, request: SubjectRequest, failed: list[str]) -> None:
+    message = f"The archive lacks what could not be read: {', '.join(failed)}. It can be had; a whole one is tried again."
+    lease.fail(code="incomplete", message=message, state=State.FAILED_RETRYABLE, resume_state=State.EXECUTING)
+    audit.record(
+        "export.failed", by=system(request.tenant_id), object_type="subject_request", object_ref=request.id,
+        object_label=request.ref, code="incomplete", categories=failed,
     )  # fmt: skip
 
 
-def _write(path: Path, request: SubjectRequest) -> dict[str, int]:
-    """The ZIP, encrypted on its way to the disk. Returns rows by category."""
-    key = protection.derive(request.tenant_id, "exports")
-    with path.open("xb") as file:
-        path.chmod(0o600)
-        sealed = SealedWriter(file, key=key, context=_context(request.id))
-        try:
-            with zipfile.ZipFile(_Position(sealed), "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
-                counts = _fill(archive, request)
-        except BaseException:
-            sealed.abandon()
-            raise
-        sealed.close()
-    return counts
+def _known(request_id: UUID | str) -> set[Path]:
+    """The files of the request's archive."""
+    found = Export.objects.filter(request_id=request_id).values_list("parts", flat=True)
+    return {folder_of() / part["path"] for parts in found for part in parts}
 
 
-def _fill(archive: zipfile.ZipFile, request: SubjectRequest) -> dict[str, int]:
-    scope = registry.Scope(request.tenant_id, request.subject_id)
-    counts, files, omissions = {}, [], []
-    with snapshot():
-        taken_at = clock.now()
-        for category in registry.categories().values():
-            if category.about.third_party == "include":
-                counts[category.key] = _add_rows(archive, files, category, scope)
-                _add_files(archive, files, category, scope)
-            else:
-                rows = category.verify(scope=scope)
-                omissions.append({"category": category.key, "rows": rows, "reason": "concerns_third_parties"})
-    context = {"categories": [_context_of(category) for category in registry.categories().values()]}
-    _add(archive, files, "context.json", [_json(context, indent=2)])
-    _add(archive, files, "README.md", [README.format(name=request.tenant.name).encode()])
-    manifest = {
-        "schema": "lethe.export/1",
-        "request_ref": request.ref,
-        "snapshot_at": taken_at.isoformat().replace("+00:00", "Z"),
-        "complete": not any(entry["rows"] for entry in omissions),
-        "omissions": omissions,
-        "counts": counts,
-        "files": files,
-        "signature": None,
-    }
-    _add(archive, [], "manifest.json", [_json(manifest, indent=2)])
-    return counts
+def _reader(export: Export, part: int) -> BinaryIO:
+    try:
+        file = (folder_of() / export.parts[part - 1]["path"]).open("rb")
+    except FileNotFoundError:
+        raise NotFound("This archive is no longer there. Ask for a new export.") from None
+    key = protection.derive(export.tenant_id, "exports")
+    reader = SealedReader(file, key=key, context=f"{_context(export.request_id)}|{part}")
+    return io.BufferedReader(reader, buffer_size=256 * 1024)
 
 
-def _add_rows(archive: zipfile.ZipFile, files: list, category: registry.Category, scope: registry.Scope) -> int:
-    rows = 0
-
-    def lines() -> Iterator[bytes]:
-        nonlocal rows
-        for row in category.export(scope=scope):
-            rows += 1
-            yield _json(row) + b"\n"
-
-    _add(archive, files, f"data/{category.key}.jsonl", lines())
-    files[-1]["rows"] = rows
-    return rows
-
-
-def _add_files(archive: zipfile.ZipFile, files: list, category: registry.Category, scope: registry.Scope) -> None:
-    seen = set()
-    for file in category.files(scope=scope):
-        name = f"files/{file.sha256}/{_safe(file.name)}"
-        if name not in seen:
-            seen.add(name)
-            _add(archive, files, name, [file.data])
-
-
-def _add(archive: zipfile.ZipFile, files: list, name: str, parts: Iterable[bytes]) -> None:
-    digest, size = hashlib.sha256(), 0
-    with archive.open(name, "w", force_zip64=True) as entry:
-        for part in parts:
-            entry.write(part)
-            digest.update(part)
-            size += len(part)
-    files.append({"path": name, "bytes": size, "sha256": digest.hexdigest()})
-
-
-def _context_of(category: registry.Category) -> dict[str, Any]:
-    about = category.about
-    return {
-        "key": category.key,
-        "title": category.title,
-        "purposes": list(about.purposes),
-        "legal_basis": about.legal_basis,
-        "recipients": list(about.recipients),
-        "third_party": about.third_party,
-    }
+def _record_download(export: Export, part: int, by: Actor) -> None:
+    audit.record(
+        "export.downloaded", by=by, object_type="export", object_ref=export.id, subject=export.subject_id,
+        size=export.parts[part - 1]["size"], part=part,
+    )  # fmt: skip
 
 
 def _fail(lease: jobs.Lease, request: SubjectRequest, code: str, message: str) -> None:
@@ -260,36 +275,9 @@ def _fail(lease: jobs.Lease, request: SubjectRequest, code: str, message: str) -
         )  # fmt: skip
 
 
-class _Position(io.RawIOBase):
-    """Lets zipfile write into a stream: it can tell where it is and cannot go back."""
-
-    def __init__(self, target: io.RawIOBase):
-        self._target, self._at = target, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data) -> int:
-        self._at += self._target.write(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._at
-
-
-def _digest(path: Path) -> tuple[str, int]:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
-
-
-def _safe(name: str) -> str:
-    """A file's name without a way out of its folder."""
-    return name.replace("\\", "/").rsplit("/", 1)[-1].lstrip(".") or "file"
-
-
 def _context(request_id: UUID) -> str:
     return f"export|{request_id}"
 
 
-def _json(value: Any, *, indent: int | None = None) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=indent).encode()
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

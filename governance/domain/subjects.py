@@ -73,15 +73,23 @@ def add_identifier(*, subject: Subject, kind: str, value: str, source: str = "co
         other = _named(subject.tenant_id, kind, mark)
         if other is not None and other.id == subject.id:
             return SubjectIdentifier.objects.get(tenant_id=subject.tenant_id, kind=kind, value_hmac=mark)
-        refs = sorted({subject.display_ref, *([other.display_ref] if other else [])})
-        raise AmbiguousIdentifier(
-            f"This identifier names more than one subject: {' and '.join(refs)}.", subjects=refs
-        ) from None
+        raise _ambiguous(subject, other) from None
     audit.record(
         "subject.identifier_added", by=by, object_type="subject", object_ref=subject.id, object_label=subject.display_ref,
         kind=kind,
     )  # fmt: skip
     return identifier
+
+
+def name(*, subject: Subject, kind: str, value: str, source: str) -> bool:
+    """Let `value` name the subject, inside the caller's transaction. Raises AmbiguousIdentifier when it names another."""
+    value = normalise(kind, value)
+    mark = crypto.identifier_hmac(tenant_id=subject.tenant_id, kind=kind, value=value)
+    other = _named(subject.tenant_id, kind, mark)
+    if other is not None:
+        raise _ambiguous(subject, other)
+    _name(subject, kind, value, mark, source)
+    return True
 
 
 def identifiers_of(*, subject: Subject) -> list[tuple[str, str]]:
@@ -106,6 +114,11 @@ def _name(subject: Subject, kind: str, value: str, mark: bytes, source: str) -> 
         value_enc=crypto.encrypt(value.encode(), tenant_id=subject.tenant_id, context=_context(subject, kind)),
         source=source,
     )
+
+
+def _ambiguous(subject: Subject, other: Subject | None) -> AmbiguousIdentifier:
+    refs = sorted({subject.display_ref, *([other.display_ref] if other else [])})
+    return AmbiguousIdentifier(f"This identifier names more than one subject: {' and '.join(refs)}.", subjects=refs)
 
 
 def _value(identifier: SubjectIdentifier) -> str:

@@ -1,7 +1,7 @@
 """A category that is one table: everything set-based, in SQL, from one declaration."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import connection, models
 from django.db.models import Q
 
+from governance.domain import portable
 from governance.domain.category import (
     CHUNK_ROWS,
     Category,
@@ -42,8 +43,12 @@ class TableCategory(Category):
     - `method`: what erasure does. For "anonymise", `anonymise` gives the new values by column; the subject is
       always cleared. Retention may anonymise whatever has such values.
     - `sample_title`: a row's title in previews. Kept encrypted, shown to those who may read content.
-    - `export_fields`: columns of the export, by default all but tenant and subject; `file` names the columns
-      (sha256, name, bytes) of bytes that the export carries as files.
+    - `export_fields`: columns of the export, by default all but tenant and subject; (name, SQL over alias `t`) adds what
+      another table knows. `file` names the columns (sha256, name, bytes) of bytes that the export carries as files.
+    - `provided`: SQL condition over alias `t`: the person supplied this row. `redact`: columns that an export blanks in
+      rows which are linked to other subjects, where the category's rule for third parties is "redact".
+    - `restore`: called with an exported row, `scope=` and `files=`; returns the columns that the export does not have,
+      so that an import can store the row again. Without it rows are not imported.
     - `quiesce`: called with `scope=` and `deadline=` before an erasure; stops running work, returns what still runs.
     - `rehome`: called with `tenant_id=` and `ids=` before retention deletes rows with their group; moves what rows
       that stay share with them. An erasure takes both, so it has nothing to move.
@@ -66,7 +71,10 @@ class TableCategory(Category):
         erase_after: tuple[str, ...] = (),
         group_of: tuple[str, str] | None = None,
         sample_title: Callable[[Any], str] | None = None,
-        export_fields: tuple[str, ...] | None = None,
+        export_fields: tuple[str | tuple[str, str], ...] | None = None,
+        provided: str = "",
+        redact: tuple[str, ...] = (),
+        restore: Callable[..., dict[str, Any]] | None = None,
         file: tuple[str, str, str] | None = None,
         eligible: Mapping[str, Q] | Q | None = None,
         agent_field: str = "",
@@ -84,6 +92,7 @@ class TableCategory(Category):
         self.ages = dict(ages or {})
         self.erase_after, self.group_of = tuple(erase_after), group_of
         self.export_fields, self.file_fields = export_fields, file
+        self.provided, self.redact, self.restore = provided, tuple(redact), restore
         self.eligible = dict(eligible) if isinstance(eligible, Mapping) else {"not_eligible": eligible} if eligible else {}
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
@@ -104,7 +113,7 @@ class TableCategory(Category):
         # OFFSET 0 has a row's facts taken at the scan, as an erasure takes them. A row that has been through the sort
         # is packed differently, and its size would differ by a few bytes.
         with connection.chunked_cursor() as cursor:
-            cursor.itersize = 20
+            _fetch_by(cursor, 20)
             cursor.execute(
                 f"""
                 SELECT number, (array_agg(bound ORDER BY place))[1], (array_agg(bound ORDER BY place DESC))[1],
@@ -138,7 +147,7 @@ class TableCategory(Category):
 
     def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
         with connection.chunked_cursor() as cursor:
-            cursor.itersize = 500
+            _fetch_by(cursor, 500)
             cursor.execute(
                 f"SELECT {self._row_as_json()} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
                 self._subject(scope),
@@ -151,10 +160,12 @@ class TableCategory(Category):
             return
         columns = ", ".join(f"t.{connection.ops.quote_name(column)}" for column in self.file_fields)
         with connection.chunked_cursor() as cursor:
-            cursor.itersize = 1
-            cursor.execute(
+            # One file at a time, and not as text of twice its size.
+            _fetch_by(cursor, 1)
+            cursor.cursor.execute(
                 f"SELECT {columns} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
                 self._subject(scope),
+                binary=True,
             )
             for sha256, name, data in cursor:
                 yield File(sha256, name, bytes(data))
@@ -253,10 +264,39 @@ class TableCategory(Category):
         )
 
     def _row_as_json(self) -> str:
+        row = f"to_jsonb(t) - '{{{self.tenant_field},{self.subject_field}}}'::text[]"
         if self.export_fields:
-            pairs = ", ".join(f"'{column}', t.{connection.ops.quote_name(column)}" for column in self.export_fields)
-            return f"jsonb_build_object({pairs})"
-        return f"to_jsonb(t) - '{{{self.tenant_field},{self.subject_field}}}'::text[]"
+            pairs = (f"'{name}', {sql}" for name, sql in self.exported())
+            row = f"jsonb_build_object({', '.join(pairs)})"
+        if self.provided:
+            row += f" || jsonb_build_object('provided_by_subject', ({self.provided}))"
+        if self.about.third_party == "redact" and self.redact:
+            blank = json.dumps({**dict.fromkeys(self.redact), "redacted": list(self.redact)})
+            row += f" || CASE WHEN EXISTS ({self._others()}) THEN '{blank}'::jsonb ELSE '{{}}'::jsonb END"
+        return row
+
+    def exported(self) -> list[tuple[str, str]]:
+        """Name and SQL of each column of the export."""
+        quote = connection.ops.quote_name
+        if self.export_fields:
+            return [(one, f"t.{quote(one)}") if isinstance(one, str) else one for one in self.export_fields]
+        columns = (field.column for field in self.model._meta.concrete_fields)
+        return [(name, f"t.{quote(name)}") for name in columns if name not in (self.tenant_field, self.subject_field)]
+
+    def schema(self) -> dict[str, Any]:
+        return portable.schema_of(self)
+
+    def load(self, *, rows: Iterable[dict[str, Any]], scope: Scope, files: Callable[[str, str], bytes]) -> int | None:
+        return portable.load(self, rows=rows, scope=scope, files=files) if self.restore else None
+
+    def _others(self) -> str:
+        """Links of rows to people other than the row's subject."""
+        quote = connection.ops.quote_name
+        row_id = " || ':' || ".join(f"t.{quote(column)}::text" for column in self.order)
+        return (
+            f"SELECT FROM governance_subjectlink link WHERE link.tenant_id = t.{quote(self.tenant_field)}"
+            f" AND link.category = '{self.key}' AND link.row_id = {row_id} AND link.subject_id <> t.{quote(self.subject_field)}"
+        )
 
     def _of_subject(self) -> str:
         quote = connection.ops.quote_name
@@ -290,6 +330,11 @@ class TableCategory(Category):
 
 # 8 bytes of the key, 8 of the version. A collision could only hide a change whose SHA-256 differs as well.
 _PRINT_SQL = "int8send(hashtextextended(bound, 0)) || int8send(hashtextextended(version, 0))"
+
+
+def _fetch_by(cursor, rows: int) -> None:
+    """Set on the driver's cursor: on Django's wrapper around it, it would be without effect."""
+    cursor.cursor.itersize = rows
 
 
 def _prints(data: bytes) -> set[bytes]:

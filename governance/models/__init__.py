@@ -3,7 +3,7 @@ from governance.models.keys import ApiKey
 from governance.models.members import Member, Membership
 from governance.models.requests import ErasureStep, Export, PlanChunk, SubjectRequest
 from governance.models.retention import RetentionPolicy, RetentionRun
-from governance.models.subjects import Fence, Subject, SubjectIdentifier
+from governance.models.subjects import Fence, Subject, SubjectIdentifier, SubjectLink
 from governance.models.tenants import Tenant
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "RetentionRun",
     "Subject",
     "SubjectIdentifier",
+    "SubjectLink",
     "SubjectRequest",
     "Tenant",
 ]

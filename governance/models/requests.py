@@ -127,16 +127,21 @@ class ErasureStep(models.Model):
 
 
 class Export(models.Model):
-    """The archive that an export request made: one row, encrypted bytes in the data directory, an end date."""
+    """The archive that an export request made: one row, encrypted volumes in the data directory, an end date."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
     subject = models.ForeignKey("governance.Subject", models.DO_NOTHING, related_name="+")
     request = models.OneToOneField("governance.SubjectRequest", models.CASCADE, related_name="export")
-    path = models.CharField(max_length=200)
+    # The volumes in order, [{"path", "size", "sha256"}, ...] as they lie on the disk; each is a ZIP of its own.
+    parts = models.JSONField(default=list)
+    # Bytes of all volumes.
     size = models.BigIntegerField(default=0)
-    sha256 = models.CharField(max_length=64, blank=True)
     counts = models.JSONField(default=dict)
+    # What is not inside: [{"category", "rows", "reason"}, ...].
+    omissions = models.JSONField(default=list)
+    # One-time addresses that were handed out: [{"digest", "part", "by", "used_at"}, ...]. They end with the archive.
+    links = models.JSONField(default=list)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()
     downloaded_at = models.DateTimeField(null=True, blank=True)

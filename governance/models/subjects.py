@@ -96,3 +96,35 @@ class Fence(models.Model):
 
     def __str__(self):
         return f"{self.mode} {self.subject_id}"
+
+
+class SubjectLink(models.Model):
+    """Another person in a row: who else it is by or about. The row's own subject has no link.
+
+    `row_id` is the row's key as previews show it: its ordering columns joined by colons.
+    """
+
+    class Role(models.TextChoices):
+        AUTHOR = "author", "Wrote it"
+        RECIPIENT = "recipient", "Received it"
+        MENTIONED = "mentioned", "Is named in it"
+        OPERATOR = "operator", "Handled it"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant_id = models.UUIDField()
+    subject_id = models.UUIDField()
+    category = models.CharField(max_length=40)
+    row_id = models.CharField(max_length=120)
+    role = models.CharField(max_length=10, choices=Role)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "category", "row_id", "subject_id", "role"], name="subject_link_once"
+            )
+        ]
+        indexes = [models.Index(fields=["tenant_id", "subject_id"], name="subject_link_of_subject")]
+
+    def __str__(self):
+        return f"{self.role} of {self.category} {self.row_id}"

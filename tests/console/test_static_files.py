@@ -9,7 +9,7 @@ def test_a_file_is_closed_before_its_answer_is_sent(client, monkeypatch):
     opened = []
 
     def watched(*args, **kwargs):
-        opened.append(builtins.open(*args, **kwargs))
+        opened.append(builtins.open(*args, **kwargs))  # noqa: SIM115 -- the server closes it, which is the point
         return opened[-1]
 
     monkeypatch.setattr(responders, "open", watched, raising=False)

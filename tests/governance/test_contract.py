@@ -7,7 +7,8 @@ from django.db import connection
 
 from governance.domain import erasure, exports, keys, previews, registry, requests
 from governance.domain.registry import Scope
-from governance.models import Export
+from governance.ids import uuid7
+from governance.models import Export, SubjectLink
 from sessions.models import Quota, QuotaCounter, QuotaReservation
 from tests.factories import governance as make
 from tests.factories import sessions as talk
@@ -33,6 +34,9 @@ def fill(agent, subject, name):
     )
     QuotaReservation.objects.create(
         tenant_id=agent.tenant_id, subject_id=subject.id, counter=counter, run_id=session.runs.get().id, amount=Decimal(1)
+    )
+    SubjectLink.objects.create(
+        tenant_id=agent.tenant_id, subject_id=subject.id, category="items", row_id=f"{uuid7()}:1", role="mentioned"
     )
     keys.create_key(tenant_id=agent.tenant_id, name=name, scopes=["runs:read"], subject=name, by=by)
     exports.work(request_id=requests.export(subject=subject, by=by).id)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from governance.domain import clock, erasure, exports, fences, jobs, previews, requests
+from governance.domain import archives, clock, erasure, exports, fences, jobs, previews, requests
 from governance.errors import MissingPermission, NotFound
 from governance.models import AuditEvent, Export, SubjectRequest
 from governance.sealed import SealedWriter
@@ -76,7 +76,19 @@ def test_manifest_accounts_for_every_file(conversation, subject, officer, tenant
     assert files == ["note.txt", "passwd"]
     assert tenant.name in archive.read("README.md").decode()
     context = json.loads(archive.read("context.json"))
-    assert {"key", "title", "purposes", "legal_basis", "recipients", "third_party"} == set(context["categories"][0])
+    [items] = [entry for entry in context["categories"] if entry["key"] == "items"]
+    assert items == {
+        "key": "items",
+        "title": "Items",
+        "purposes": ["carry on a conversation"],
+        "legal_basis": "contract",
+        "sources": ["the person", "the application that calls Lethe"],
+        "recipients": ["model_provider"],
+        "third_party": "include",
+        "on_erasure": "delete",
+        "stores": ["agent_sessions_item"],
+        "periods": ["As long as what it belongs to: Sessions."],
+    }
 
 
 def test_archive_is_encrypted_on_the_disk(agent, subject, officer, archives):
@@ -89,7 +101,9 @@ def test_archive_is_encrypted_on_the_disk(agent, subject, officer, archives):
     data = path.read_bytes()
     assert b"canary" not in data
     assert data[:2] != b"PK"
-    assert (stored.size, stored.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert stored.parts == [
+        {"path": f"{path.parent.name}/{path.name}", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    ]
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -114,7 +128,7 @@ def test_download_is_audited_before_the_first_byte(conversation, subject, office
     stored = Export.objects.get(request=request)
     assert stored.downloaded_at is not None
     event = AuditEvent.objects.get(action="export.downloaded")
-    assert (event.actor_label, event.payload) == ("officer", {"subject": subject.id.hex, "size": stored.size})
+    assert (event.actor_label, event.payload) == ("officer", {"subject": subject.id.hex, "size": stored.size, "part": 1})
 
 
 def test_download_fails_closed_when_it_cannot_be_audited(conversation, subject, officer, monkeypatch):
@@ -207,7 +221,7 @@ def test_interrupted_export_starts_over_and_leaves_no_part(conversation, subject
     done = exports.work(request_id=request.id)
 
     assert done.state == "completed"
-    assert [path.name for path in folder.iterdir()] == [f"{request.id.hex}.zip.sealed"]
+    assert [path.name for path in folder.iterdir()] == [f"{request.id.hex}.2.1.zip.sealed"]
     assert read(done, officer).testzip() is None
 
 
@@ -221,7 +235,7 @@ def test_tidy_deletes_only_what_nothing_accounts_for(conversation, subject, offi
     assert exports.tidy() == 1
 
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [f"{done.id.hex}.zip.sealed", f"{waiting.id.hex}.1.part"]
+        [f"{done.id.hex}.1.1.zip.sealed", f"{waiting.id.hex}.1.part"]
     )
 
 
@@ -266,7 +280,7 @@ def test_another_export_after_the_first_holds_the_record_of_it(conversation, sub
     archive = read(export(subject, officer), officer)
 
     [row] = archive.read("data/exports.jsonl").splitlines()
-    assert set(json.loads(row)) == {"id", "size", "counts", "created_at", "expires_at", "downloaded_at"}
+    assert set(json.loads(row)) == {"id", "size", "counts", "omissions", "created_at", "expires_at", "downloaded_at"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -276,18 +290,18 @@ def test_export_in_real_transactions_keeps_its_lease_while_it_reads(monkeypatch)
     subject, by = make.subject(tenant, "anna"), make.lethe(tenant)
     talk.conversation(talk.agent(tenant), subject)
     request = requests.export(subject=subject, by=by)
-    fill, renewed = exports._fill, []
+    fill, renewed = archives.fill, []
 
-    def slowly(archive, request):
+    def slowly(volumes, request):
         import time
 
-        counts = fill(archive, request)
+        contents = fill(volumes, request)
         before = SubjectRequest.objects.get().lease_until
         time.sleep(1)
         renewed.append(SubjectRequest.objects.get().lease_until > before)
-        return counts
+        return contents
 
-    monkeypatch.setattr(exports, "_fill", slowly)
+    monkeypatch.setattr(archives, "fill", slowly)
 
     done = exports.work(request_id=request.id)
 

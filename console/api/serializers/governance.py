@@ -137,6 +137,22 @@ class SubjectRequestDetail(SubjectRequest):
         return f"/api/subject-requests/req_{request.id.hex}/archive" if has_archive else None
 
 
+class ArchivePart(Strict):
+    part = serializers.IntegerField(default=1, min_value=1, max_value=10_000, help_text="Which part of a large archive.")
+
+
+class ArchiveLink(Output):
+    part = serializers.IntegerField()
+    url = serializers.CharField(help_text="Works once. It cannot be read again.")
+
+
+class ArchiveLinks(Output):
+    """Addresses that download an archive, part by part, without signing in."""
+
+    expires_at = Time()
+    links = ArchiveLink(many=True)
+
+
 class Receipt(Output):
     """Evidence of what was done."""
 

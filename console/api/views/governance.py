@@ -1,6 +1,7 @@
 """Subjects, requests about them, retention, and the audit trail."""
 
 from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import reverse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
 from console.api import etag, pagination
@@ -150,19 +151,46 @@ class Archive(RequestEndpoint):
     permission = {"GET": "subject.export"}
     renderer_classes = [ArchiveRenderer, JSONRenderer]
 
-    @operation("Download the archive of an export", answers={(200, "application/zip"): bytes}, errors=(409, 503))
+    @operation("Download the archive of an export", query=shapes.ArchivePart, answers={(200, "application/zip"): bytes}, errors=(409, 503))
     def get(self, request, id):
-        """The archive, decrypted as it is sent. Each download is audited."""
+        """The archive, decrypted as it is sent. Each download is audited. A large archive has several parts, each a ZIP."""
         found = self.request_named(id)
-        export = getattr(found, "export", None)
-        if export is None:
-            raise NotFound("This request has no archive.")
-        headers = {"Content-Disposition": f'attachment; filename="export-{found.ref}.zip"', "Cache-Control": "no-store"}
+        export, part = archive_of(found), self.query["part"]
+        if part > len(export.parts):
+            raise NotFound("The archive has no such part.")
+        headers = {"Content-Disposition": f'attachment; filename="{archive_name(found.ref, part, export)}"', "Cache-Control": "no-store"}
         if request.method == "HEAD":
             # Opening the archive is a download, and is recorded as one.
             return HttpResponse(content_type="application/zip", headers=headers)
-        file = exports.open_archive(export=export, by=self.actor)
+        file = exports.open_archive(export=export, part=part, by=self.actor)
         return StreamingHttpResponse(pieces(file), content_type="application/zip", headers=headers)
+
+
+class ArchiveLinks(RequestEndpoint):
+    permission = {"POST": "subject.export"}
+
+    @operation("Create one-time download links", answer=shapes.ArchiveLinks, status=201, errors=(409,))
+    def post(self, request, id):
+        """An address for each part of the archive, to hand to the person. Each works once, without signing in, for as long as the archive lives."""
+        export = archive_of(self.request_named(id))
+        tokens = exports.make_links(export=export, by=self.actor)
+        self.headers["Cache-Control"] = "no-store"
+        return {"expires_at": export.expires_at, "links": [{"part": part, "url": link_url(request, token)} for part, token in enumerate(tokens, 1)]}
+
+
+def archive_of(found):
+    export = getattr(found, "export", None)
+    if export is None:
+        raise NotFound("This request has no archive, or its seven days are over.")
+    return export
+
+
+def archive_name(ref: str, part: int, export) -> str:
+    return f"export-{ref}.zip" if len(export.parts) == 1 else f"export-{ref}.{part}.zip"
+
+
+def link_url(request, token: str) -> str:
+    return request.build_absolute_uri(reverse("archive-link", args=[token]))
 
 
 def described(request, actor, token=None) -> dict:

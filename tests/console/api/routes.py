@@ -92,6 +92,7 @@ CALLS = [
     Call("POST", "/subject-requests/{request}/cancel", {}),
     Call("GET", "/subject-requests/{request}/receipt"),
     Call("GET", "/subject-requests/{request}/archive"),
+    Call("POST", "/subject-requests/{request}/archive-links"),
     Call("GET", "/retention-policies"),
     Call("POST", "/retention-policies", {"category": "sessions", "days": 30}),
     Call("GET", "/retention-policies/{policy}"),

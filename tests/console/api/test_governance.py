@@ -160,11 +160,18 @@ async def test_export_is_made_and_downloaded(world):
     headers = {"authorization": f"Bearer {world.api.secret}"}
     answer = await AsyncClient().get(shown["archive_url"], headers=headers)
     data = b"".join([piece async for piece in answer])
+    missing = await AsyncClient().get(shown["archive_url"] + "?part=2", headers=headers)
+    links = await sync_to_async(world.api.post)(shown["archive_url"].removeprefix("/api") + "-links")
+    [link] = links.json()["links"]
+    used = await AsyncClient().post(link["url"])
+    same = b"".join([piece async for piece in used])
 
     assert made.status_code == 202
     assert shown["state"] == "completed"
     assert answer["Content-Type"] == "application/zip"
     assert "manifest.json" in zipfile.ZipFile(io.BytesIO(data)).namelist()
+    assert missing.status_code == 404
+    assert (links.status_code, link["part"], same) == (201, 1, data)
 
 
 # Retention

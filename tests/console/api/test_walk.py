@@ -20,6 +20,7 @@ REFUSED = {
     "DELETE /providers/{provider}": 409,
     "POST /subjects/{person}/erase": 400,
     "GET /subject-requests/{request}/archive": 404,
+    "POST /subject-requests/{request}/archive-links": 404,
 }
 
 

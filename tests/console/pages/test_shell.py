@@ -17,10 +17,10 @@ from tests.factories import governance, sessions
 
 pytestmark = pytest.mark.django_db
 
-# Open to everybody: signing in and out, and the probes of whoever watches the server.
-OPEN = {"sign-in", "sign-out", "healthz", "readyz"}
+# Open to everybody: signing in and out, the probes of whoever watches the server, and addresses that are permissions.
+OPEN = {"sign-in", "sign-out", "healthz", "readyz", "archive-link"}
 # Values that fit every page's address: all that matters is that nobody gets as far as looking them up.
-ARGUMENTS = {"ref": "x", "name": "x", "seq": 1, "number": 1, "sha256": "0" * 64, "category": "x", "agent_name": "x", "path": "x"}
+ARGUMENTS = {"ref": "x", "name": "x", "seq": 1, "number": 1, "sha256": "0" * 64, "category": "x", "part": 1, "agent_name": "x", "path": "x"}
 
 
 def pages():
