@@ -30,6 +30,7 @@ from sessions.models import (
     Run,
     RunEvent,
     Session,
+    Summary,
 )
 
 _STATED = date(2026, 11, 30)
@@ -209,13 +210,26 @@ CATEGORIES = (
         about=_DECIDE,
     ),
     TableCategory(
+        key="summaries",
+        title="Summaries of conversations",
+        model=Summary,
+        order=("id",),
+        row_version="t.is_stale::text",
+        group_of=("sessions", "session_id"),
+        erase_after=("approvals",),
+        sample_title=lambda summary: summary.text or summary.failure or "stale",
+        export_fields=("id", "session_id", "from_seq", "to_seq", "text", "model", "is_stale", "failure", "created_at"),
+        about=_CONVERSE,
+    ),
+    TableCategory(
         key="items",
         title="Messages, tool calls and their results",
         model=Item,
         order=("session_id", "seq"),
         row_version="t.is_hidden::text",
         group_of=("sessions", "session_id"),
-        erase_after=("approvals", "approval_rules", "blobs"),
+        # Summaries before their sources: what is derived never outlives them.
+        erase_after=("approvals", "approval_rules", "blobs", "summaries"),
         sample_title=lambda item: item.content.get("text") or item.content.get("name") or item.kind,
         export_fields=(
             "session_id", "seq", "turn", "group", "kind", "role", "content", "tokens", "is_hidden", "created_at", "run_id",
@@ -303,7 +317,7 @@ CATEGORIES = (
             "pending_approval": ~Exists(Approval.objects.filter(session_id=OuterRef("id"), status=Approval.Status.PENDING)),
             "active_run": Q(lease_run_id=None) & ~_unfinished(session_id=OuterRef("id")),
         },
-        erase_after=("items", "blobs", "approvals", "approval_rules", "runs"),
+        erase_after=("items", "summaries", "blobs", "approvals", "approval_rules", "runs"),
         rehome=keep_shared_items,
         sample_title=lambda session: session.title or session.key,
         export_fields=(

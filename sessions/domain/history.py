@@ -14,6 +14,7 @@ from governance.errors import Invalid
 from sessions.models import Item, Session
 
 _PAGE = 256
+_OUTLINE_ROWS = 5_000
 _COLUMNS = ("seq", "kind", "role", "turn", "group", "tokens", "content")
 
 
@@ -63,16 +64,16 @@ def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
         )
 
 
-def load_tail(*, session: Session, token_budget: int) -> list[tuple]:
+def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> list[tuple]:
     """The newest items that fit `token_budget`, whole turns only, oldest first, as tuples of `_COLUMNS`.
 
-    Reads newest first and stops at the budget, so the cost does not depend on the length of the session. The last
-    turn is always complete, whatever it costs.
+    Reads newest first and stops at the budget, or at `after_seq` where a summary ends, so the cost does not depend on
+    the length of the session. The last turn is always complete, whatever it costs.
     """
     newest_first: list[tuple] = []
     spent = 0
     for owner, first, last in reversed(segments(session)):
-        for row in _descending(owner, first, last):
+        for row in _descending(owner, max(first, after_seq + 1), last):
             turn = row[3]
             if spent > token_budget and newest_first and turn != newest_first[-1][3]:
                 return newest_first[::-1]
@@ -121,6 +122,31 @@ def every(*, session: Session) -> Iterator[Item]:
     while items := _ascending(session, after + 1, _PAGE):
         yield from items
         after = items[-1].seq
+
+
+def outline(*, session: Session, after_seq: int = 0) -> Iterator[tuple]:
+    """(seq, kind, role, turn, group, tokens) of the visible items after `after_seq`: what planners need, no content."""
+    for owner, first, last in segments(session):
+        rows = _visible(owner, max(first, after_seq + 1), last).order_by("seq").values_list(*_COLUMNS[:-1])
+        yield from rows.iterator(_OUTLINE_ROWS)
+
+
+def turns_after(*, session: Session, after_seq: int, until_seq: int, token_budget: int) -> list[tuple]:
+    """The oldest whole turns after `after_seq` that fit `token_budget`, at least one, as tuples of `_COLUMNS`."""
+    found: list[tuple] = []
+    spent, whole = 0, 0
+    for owner, first, last in segments(session):
+        rows = _visible(owner, max(first, after_seq + 1), min(last, until_seq)).order_by("seq").values_list(*_COLUMNS)
+        for row in rows.iterator(_PAGE):
+            if found and row[3] != found[-1][3]:
+                if spent >= token_budget:
+                    return found
+                whole = len(found)
+            found.append(row)
+            spent += row[5]
+            if whole and spent > token_budget:
+                return found[:whole]
+    return found
 
 
 def _cursor(text: str, name: str) -> int:

@@ -15,7 +15,7 @@ from governance.models import Subject
 from governance.text import clean_json
 from sessions.domain import blobs, history, leases
 from sessions.errors import InvalidSessionKey, SessionBusy, SessionConflict, SessionStateUnreadable
-from sessions.models import Approval, ApprovalRule, IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session
+from sessions.models import Approval, ApprovalRule, IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session, Summary
 
 KEY_LENGTH = 200
 STATE_SCHEMA = 1
@@ -237,6 +237,7 @@ def _delete_rows(session: Session) -> dict[str, int]:
     ApprovalRule.objects.filter(session_id=session.id).delete()
     runs.delete()
     blobs.delete_of(session=session)
+    Summary.objects.filter(session_id=session.id).delete()
     items, _ = Item.objects.filter(session_id=session.id).delete()
     Session.objects.filter(id=session.id).delete()
     return {"items": items, "runs": len(run_ids)}

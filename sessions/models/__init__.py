@@ -2,6 +2,7 @@ from sessions.models.approvals import Approval, ApprovalRule
 from sessions.models.quotas import Quota, QuotaCounter, QuotaReservation
 from sessions.models.runs import IdempotencyRecord, ModelCall, Run, RunEvent
 from sessions.models.sessions import Blob, Item, Session
+from sessions.models.summaries import Summary
 
 __all__ = [
     "Approval",
@@ -16,4 +17,5 @@ __all__ = [
     "Run",
     "RunEvent",
     "Session",
+    "Summary",
 ]

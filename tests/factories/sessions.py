@@ -19,6 +19,7 @@ from sessions.models import (
     Run,
     RunEvent,
     Session,
+    Summary,
 )
 
 _numbers = itertools.count(1)
@@ -182,6 +183,19 @@ def blob(session: Session, data: bytes = b"text", **values: Any) -> Blob:
     )
 
 
+def summary(session: Session, to_seq: int | None = None, **values: Any) -> Summary:
+    """A usable summary from the first item on."""
+    return Summary.objects.create(
+        tenant_id=session.tenant_id,
+        subject_id=session.subject_id,
+        session=session,
+        owners=[session.id],
+        from_seq=1,
+        to_seq=to_seq or session.head_seq,
+        **{"text": "They talked.", "tokens": 5, "source_tokens": 50, "model": "demo/demo-1", "settings_digest": "0" * 64, **values},
+    )
+
+
 def idempotency_record(run: Run, key: str | None = None) -> IdempotencyRecord:
     return IdempotencyRecord.objects.create(
         tenant_id=run.tenant_id,
@@ -209,5 +223,6 @@ def conversation(agent: Agent, subject: Subject | None, **values: Any) -> Sessio
     approval(ended, status=Approval.Status.APPROVED, decided_by="operator")
     rule(agent, made)
     blob(made)
+    summary(made)
     idempotency_record(ended)
     return made

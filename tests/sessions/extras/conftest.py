@@ -100,6 +100,7 @@ def fill(agent, subject, lethe):
     """Something of the subject in every category; texts carry the subject's id as a canary."""
     session = made.conversation(agent, subject, title=f"About {subject.id.hex}")
     made.item(session, content={"text": f"I am {subject.id.hex}"})
+    made.summary(session, text=f"The person is {subject.id.hex}")
     quota = quotas.create_quota(
         tenant_id=agent.tenant_id, scope="subject", scope_ref=subject.id.hex, measure="runs", period="day", limit=50, by=lethe
     )
