@@ -12,7 +12,8 @@ class Actor:
     """The `by` of every verb.
 
     `kind` is member, api_key or system; `ref` its id as text; `label` what the audit trail shows (a member's
-    username, a key's name: never a subject's identifier). `subject_id` is the subject that the credential speaks for.
+    username, a key's name: never a subject's identifier). `subject_id` is the subject that the credential speaks for,
+    `owner` the id of the member who made the key.
     """
 
     tenant_id: UUID
@@ -21,6 +22,12 @@ class Actor:
     label: str
     permissions: frozenset[str] = field(default_factory=frozenset)
     subject_id: UUID | None = None
+    owner: str = ""
+
+    @property
+    def person(self) -> str:
+        """The member behind the act, by id: whoever acts through a key of their own is that person."""
+        return self.ref if self.kind == "member" else self.owner
 
     def may(self, permission: str) -> bool:
         assert permission in PERMISSIONS, permission

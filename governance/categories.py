@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from governance import crypto
-from governance.domain import exports, subjects
+from governance.domain import exports, notes, subjects
 from governance.domain.registry import (
     Chunk,
     EndsAfter,
@@ -16,7 +16,7 @@ from governance.domain.registry import (
     TableCategory,
     register,
 )
-from governance.models import ApiKey, Export, Subject, SubjectIdentifier, SubjectLink
+from governance.models import ApiKey, AuditNote, Export, Subject, SubjectIdentifier, SubjectLink
 
 
 class Archives(TableCategory):
@@ -31,6 +31,26 @@ class Archives(TableCategory):
         for export in Export.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id):
             exports.delete_bytes(export)
         return super().erase(scope=scope, chunk=chunk)
+
+
+class Notes(TableCategory):
+    """Texts of refusals and the like, exported readable.
+
+    Not guarded: a refusal may be written for a restricted subject. Their one writer enters the fence.
+    """
+
+    is_guarded = False
+
+    def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
+        found = AuditNote.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id")
+        for note in found.iterator():
+            yield {
+                "id": str(note.id),
+                "kind": note.kind,
+                "text": notes.read(note),
+                "written_by": note.written_by,
+                "created_at": note.created_at.isoformat(),
+            }
 
 
 class Identifiers(TableCategory):
@@ -103,6 +123,17 @@ register(
         sample_title=str,
         about=Processing(purposes=("find what names the person",), legal_basis="legal obligation"),
         limit=NoLimit("A link lasts as long as the row that it belongs to.", date(2026, 11, 30)),
+    )
+)
+register(
+    Notes(
+        key="audit_notes",
+        title="Notes of requests",
+        model=AuditNote,
+        order=("id",),
+        sample_title=lambda note: note.kind,
+        about=Processing(purposes=("answer requests of the person",), legal_basis="legal obligation"),
+        limit=NoLimit("What a person was told stays provable until they are erased.", date(2026, 11, 30)),
     )
 )
 register(

@@ -70,6 +70,7 @@ PERMISSIONS: dict[str, Permission] = {
     "subject.export": Permission(("privacy_officer",), ("governance:write",)),
     "subject.erase": Permission(("privacy_officer",), ("governance:write",)),
     "subject.restrict": Permission(("privacy_officer",), ("governance:write",)),
+    "subject.rectify": Permission(("privacy_officer",), ("governance:write",)),
     "request.read": Permission(_GOVERN, ("governance:read", "governance:write")),
     "request.cancel": Permission(("privacy_officer",), ("governance:write",)),
     "request.extend": Permission(("privacy_officer",), ("governance:write",)),
@@ -83,6 +84,7 @@ PERMISSIONS: dict[str, Permission] = {
     "retention.approve": Permission(("tenant_admin",)),
     "audit.read": Permission(_GOVERN, ("governance:read", "governance:write")),
     "audit.verify": Permission(_GOVERN, ("governance:read", "governance:write")),
+    "governance.settings": Permission(("tenant_admin",)),
     "receipt.read": Permission(_GOVERN, ("governance:read", "governance:write")),
 }
 

@@ -30,8 +30,12 @@ ACTIONS = frozenset(
         "tenant": "created renamed settings_changed",
         "member": "created added removed roles_changed password_reset password_changed signed_in signed_out sign_in_failed",
         "api_key": "created revoked",
-        "subject": "searched restricted restriction_lifted identifier_added erased",
-        "request": "previewed confirmed cancelled fenced drifted executing verifying completed failed extended expired",
+        "subject": "searched restricted restriction_lifted identifier_added identifier_corrected erased",
+        "request": (
+            "received identity_asked first_answered previewed confirmed approved declined cancelled fenced drifted accepted_additions"
+            " executing verifying completed failed extended expired alarm alarm_seen break_glass corrected"
+            " recipient_told recipient_acknowledged receipt_issued"
+        ),
         "export": "requested created downloaded expired failed link_created imported",
         "retention_policy": "created updated deleted previewed",
         "retention_run": "started completed failed",

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, fences, jobs, previews, receipts, registry
+from governance.domain import audit, clock, fences, jobs, previews, receipts, recipients, registry, rules
 from governance.errors import LetheError
 from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
 
@@ -86,7 +86,13 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
     plan = previews.take_plan(scope, with_samples=False)
     drift = [] if plan.digest == request.digest else _drift(request, plan)
     with transaction.atomic():
-        if drift:
+        if drift and _may_accept(request, drift):
+            accepted = _accept(request, plan, drift)
+            lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime(), digest=plan.digest, preview=accepted)
+            rows = sum(entry["added"] for entry in drift)
+            _record("request.accepted_additions", request, by, rows=rows, digest=plan.digest)
+            _record("request.executing", request, by)
+        elif drift:
             lease.release(
                 state=State.PREVIEWED, drift={"categories": drift}, token_digest="", progress_at=clock.ClockTime()
             )
@@ -108,6 +114,32 @@ def _drift(request: SubjectRequest, plan: previews.Plan) -> list[dict[str, Any]]
         if added or changed:
             drift.append({"key": key, "added": added, "changed": changed})
     return drift
+
+
+def _may_accept(request: SubjectRequest, drift: list[dict[str, Any]]) -> bool:
+    """Whether the tenant's rules take these rows along: only additions, only where rows were shown, and not too many.
+
+    A second person agreed to one digest; what they have not seen is shown to them.
+    """
+    shown = {entry["key"] for entry in request.preview["categories"] if entry["rows"]}
+    is_known = all(entry["key"] in shown and not entry["changed"] for entry in drift)
+    limit = rules.of(request.tenant).accept_added_rows
+    return is_known and not request.approver and sum(entry["added"] for entry in drift) <= limit
+
+
+def _accept(request: SubjectRequest, plan: previews.Plan, drift: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put the new plan in the old one's place. Returns the preview with what was added and what had gone meanwhile."""
+    added = {entry["key"]: entry["added"] for entry in drift}
+    shown = {entry["key"]: entry["rows"] for entry in request.preview["categories"]}
+    accepted = {}
+    for planned in plan.categories:
+        key = planned.category.key
+        more = added.get(key, 0)
+        gone = shown.get(key, 0) + more - planned.counts.rows
+        if more or gone:
+            accepted[key] = {"added": more, "gone": gone}
+    previews.store_chunks(request, plan)
+    return {**request.preview, "accepted": accepted}
 
 
 def _versions(prints) -> dict[bytes, bytes]:
@@ -186,8 +218,11 @@ def _complete(lease: jobs.Lease, request: SubjectRequest) -> None:
     Fence.objects.filter(request_id=request.id, lifted_at=None).update(mode=Fence.Mode.SUPPRESS)
     Subject.objects.filter(pk=request.subject_id).update(state=Subject.State.ERASED)
     request.logically_erased_at = now
-    receipt = receipts.build(request=request)
-    lease.release(state=State.COMPLETED, receipt=receipt, logically_erased_at=now, ended_at=now, drift=None)
+    preview = request.preview or {}
+    touched = [entry["key"] for entry in preview.get("categories", []) if entry["rows"]]
+    recipients.declare(request=request, categories=[*touched, *preview.get("late", {})])
+    receipt = receipts.issue(request=request)
+    lease.release(state=State.COMPLETED, logically_erased_at=now, ended_at=now, drift=None)
     others = SubjectRequest.objects.filter(subject_id=request.subject_id).exclude(pk=request.pk)
     others.exclude(state__in=SubjectRequest.FINAL).update(
         state=State.CANCELLED, reason="subject_erased", ended_at=now, lease_until=None, drift=None

@@ -37,11 +37,12 @@ def check(*, subject: Subject) -> None:
         raise SubjectFenced
 
 
-def enter(*, subject_ids: Iterable[UUID], restricted: bool = False) -> None:
+def enter(*, subject_ids: Iterable[UUID], restricted: bool = False, request_id: UUID | None = None) -> None:
     """Take part as a writer for these subjects until the transaction ends: shared locks, in order, then the check.
 
     For writes that the trigger does not see, and for work over several subjects. Call it inside a transaction. With
-    `restricted`, a restriction is no obstacle: what a person may ask for in spite of it.
+    `restricted`, a restriction is no obstacle: what a person may ask for in spite of it. Nor is the fence of the
+    request `request_id`, for what belongs to that request and is written before it is carried out.
     """
     ids = list(subject_ids)
     with connection.cursor() as cursor:
@@ -52,7 +53,11 @@ def enter(*, subject_ids: Iterable[UUID], restricted: bool = False) -> None:
         )
     # A statement of its own: it must see what committed while the locks were waited for.
     found = Fence.objects.filter(subject_id__in=ids, lifted_at=None)
-    if (found.exclude(mode=Fence.Mode.RESTRICT) if restricted else found).exists():
+    if restricted:
+        found = found.exclude(mode=Fence.Mode.RESTRICT)
+    if request_id is not None:
+        found = found.exclude(request_id=request_id)
+    if found.exists():
         raise SubjectFenced
 
 

@@ -53,6 +53,7 @@ def create_key(
         scopes=scopes,
         subject=owner,
         created_by=by.label,
+        owner=by.person,
         expires_at=expires_at,
     )
     try:
@@ -91,7 +92,7 @@ def authenticate(*, secret: str) -> Actor:
         row = cursor.fetchone()
         if row is None:
             raise Unauthenticated("This key is unknown, expired or revoked.")
-        key_id, tenant_id, name, scopes, subject_id, stale = row
+        key_id, tenant_id, name, scopes, subject_id, owner, stale = row
         if stale:
             cursor.execute(_TOUCH, [key_id])
     return Actor(
@@ -101,11 +102,12 @@ def authenticate(*, secret: str) -> Actor:
         label=name,
         permissions=_permissions(tuple(scopes)),
         subject_id=subject_id,
+        owner=owner,
     )
 
 
 _FIND = """
-SELECT id, tenant_id, name, scopes, subject_id,
+SELECT id, tenant_id, name, scopes, subject_id, owner,
        last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute'
 FROM governance_apikey
 WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp())

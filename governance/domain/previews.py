@@ -17,7 +17,7 @@ from django.core import signing
 from django.db import connection, transaction
 
 from governance.actors import Actor
-from governance.domain import audit, clock, deadlines, protection, registry
+from governance.domain import audit, clock, clocks, deadlines, protection, registry, rules
 from governance.domain.snapshots import snapshot
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
 from governance.ids import shown
@@ -28,6 +28,7 @@ SAMPLES = 20
 _SALT = "lethe.preview"
 State = SubjectRequest.State
 OPEN = (State.RECEIVED, State.IDENTITY_PENDING, State.PREVIEWED)
+PREVIEWABLE = (SubjectRequest.Kind.ERASE, SubjectRequest.Kind.EXPORT)
 
 
 class SubjectErased(Conflict):
@@ -67,12 +68,13 @@ def preview(
     """Count what is held on the subject at one moment, and open the request that an erasure or export continues.
 
     Returns the request, previewed, and a token that is good for one erasure by the same actor within 30 minutes. An
-    open request of the subject and kind is used again: its clock runs on, and its earlier token ends.
+    open request of the subject and kind is used again: its clock runs on, and its earlier token ends. So does the wait
+    for an approver, who was to agree to what was shown before; only those who may confirm can end it like that.
     """
     by.require("subject.preview")
     if subject.tenant_id != by.tenant_id:
         raise NotFound
-    _check(kind, profile, received_at)
+    check_request(kind, PREVIEWABLE, profile, received_at)
     request = _open(subject, kind, by, profile, received_at)
     plan = take_plan(registry.Scope(subject.tenant_id, subject.id))
     return _store(request, plan, by)
@@ -131,6 +133,11 @@ def policy_version(tenant) -> int:
     return tenant.settings.get("policy_version", 1)
 
 
+def rows_of(request: SubjectRequest) -> int:
+    """How many rows the preview showed."""
+    return sum(entry["rows"] for entry in (request.preview or {}).get("categories", []))
+
+
 def wipe(requests: Iterable[SubjectRequest] | Any) -> None:
     """Remove what previews keep beside their counts: chunks, samples, tokens."""
     for request in requests:
@@ -139,10 +146,11 @@ def wipe(requests: Iterable[SubjectRequest] | Any) -> None:
         SubjectRequest.objects.filter(pk=request.pk).update(preview=kept or None, token_digest="", token_expires_at=None)
 
 
-def _check(kind: str, profile: str, received_at: datetime | None) -> None:
+def check_request(kind: str, kinds: tuple[str, ...], profile: str, received_at: datetime | None) -> None:
+    """Raise Invalid by field for what no request can be opened with."""
     errors = {}
-    if kind not in SubjectRequest.Kind.values:
-        errors["kind"] = [f"Choose one of {', '.join(SubjectRequest.Kind.values)}."]
+    if kind not in kinds:
+        errors["kind"] = [f"Choose one of {', '.join(kinds)}."]
     if profile not in deadlines.PROFILES:
         errors["profile"] = [f"Choose one of {', '.join(deadlines.PROFILES)}."]
     if received_at is not None and received_at.tzinfo is None:
@@ -150,7 +158,7 @@ def _check(kind: str, profile: str, received_at: datetime | None) -> None:
     elif received_at is not None and received_at > clock.now() + timedelta(minutes=5):
         errors["received_at"] = ["This time is still to come."]
     if errors:
-        raise Invalid("The preview cannot be made like this.", errors=errors)
+        raise Invalid("The request cannot be opened like this.", errors=errors)
 
 
 @transaction.atomic
@@ -161,16 +169,20 @@ def _open(subject: Subject, kind: str, by: Actor, profile: str, received_at: dat
         raise SubjectErased
     unfinished = SubjectRequest.objects.filter(subject=subject, kind=kind).exclude(state__in=SubjectRequest.FINAL)
     current = unfinished.order_by("-id").first()
-    if current is not None and current.state not in OPEN:
+    if current is not None and not _may_preview(current, by):
         raise SubjectFenced(f"{current.ref} is being carried out for this subject.", request_ref=current.ref)
     return current or open_request(subject, kind, by, profile, received_at)
+
+
+def _may_preview(request: SubjectRequest, by: Actor) -> bool:
+    return request.state in OPEN or (request.state == State.AWAITING_APPROVAL and by.may("subject.erase"))
 
 
 def open_request(
     subject: Subject, kind: str, by: Actor, profile: str = "gdpr", received_at: datetime | None = None
 ) -> SubjectRequest:
     """A new request with its clock, counted per tenant and year. Inside the caller's transaction."""
-    received = received_at or clock.now()
+    received, zone = received_at or clock.now(), subject.tenant.timezone
     return SubjectRequest.objects.create(
         tenant=subject.tenant,
         subject=subject,
@@ -178,9 +190,13 @@ def open_request(
         kind=kind,
         profile=profile,
         received_at=received,
-        due_at=deadlines.due_at(profile=profile, received_at=received, zone=subject.tenant.timezone),
+        due_at=deadlines.due_at(profile=profile, received_at=received, zone=zone),
+        first_due_at=deadlines.first_due_at(
+            profile=profile, received_at=received, zone=zone, days_off=rules.of(subject.tenant).days_off()
+        ),
         requester=by.ref,
         requester_label=by.label,
+        requester_person=by.person,
     )
 
 
@@ -196,15 +212,18 @@ def _next_ref(tenant_id, year: int) -> str:
 @transaction.atomic
 def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectRequest, str]:
     request = SubjectRequest.objects.select_for_update().select_related("tenant", "subject").get(pk=request.pk)
-    if request.state not in OPEN:
+    if not _may_preview(request, by):
         raise Conflict(f"{request.ref} went on meanwhile. Look at it before you preview again.")
     store_chunks(request, plan)
     now = clock.now()
     request.state, request.drift, request.failure = State.PREVIEWED, None, None
+    clocks.end_pause(request, now)
     request.epoch, request.digest, request.registry_hash = plan.epoch, plan.digest, registry.fingerprint()
+    request.policy_version = policy_version(request.tenant)
     request.preview = _summary(request, plan)
     request.previewed_at, request.token_expires_at = now, now + TOKEN_LIFE
-    request.requester, request.requester_label = by.ref, by.label
+    void_approval(request)
+    name_requester(request, by)
     token = _sign(request, by)
     request.token_digest = token_digest(token)
     request.save()
@@ -214,6 +233,17 @@ def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectReque
         subject=request.subject_id, kind=request.kind, rows=rows, digest=request.digest,
     )  # fmt: skip
     return request, token
+
+
+def name_requester(request: SubjectRequest, by: Actor) -> None:
+    request.requester, request.requester_label, request.requester_person = by.ref, by.label, by.person
+
+
+def void_approval(request: SubjectRequest) -> None:
+    """Another digest, another agreement. Sets columns; the caller saves them."""
+    request.approver = request.approver_label = ""
+    request.approved_at = request.approval_expires_at = None
+    request.break_glass = False
 
 
 def store_chunks(request: SubjectRequest, plan: Plan) -> None:
@@ -290,7 +320,7 @@ def _sign(request: SubjectRequest, by: Actor) -> str:
         "epoch": request.epoch,
         "digest": request.digest,
         "registry": request.registry_hash,
-        "policy": policy_version(request.tenant),
+        "policy": request.policy_version,
         "requester": f"{by.kind}:{by.ref}",
         "expires": request.token_expires_at.timestamp(),
     }

@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from governance import crypto, queries
 from governance.actors import Actor
 from governance.domain import audit, fences
-from governance.errors import AmbiguousIdentifier, NotFound
+from governance.errors import AmbiguousIdentifier, Conflict, NotFound
 from governance.identifiers import normalise
 from governance.models import Subject, SubjectIdentifier
 
@@ -90,6 +90,37 @@ def name(*, subject: Subject, kind: str, value: str, source: str) -> bool:
         raise _ambiguous(subject, other)
     _name(subject, kind, value, mark, source)
     return True
+
+
+@transaction.atomic
+def correct_identifier(*, identifier: SubjectIdentifier, value: str, by: Actor) -> SubjectIdentifier:
+    """Give an identifier its right value. Raises AmbiguousIdentifier when that names somebody, SubjectFenced."""
+    by.require("subject.rectify")
+    if identifier.tenant_id != by.tenant_id:
+        raise NotFound
+    subject = identifier.subject
+    fences.check(subject=subject)
+    value = normalise(identifier.kind, value)
+    mark = crypto.identifier_hmac(tenant_id=subject.tenant_id, kind=identifier.kind, value=value)
+    other = _named(subject.tenant_id, identifier.kind, mark)
+    if other is not None and other.id != subject.id:
+        raise _ambiguous(subject, other)
+    if other is not None:
+        raise Conflict("This subject has this identifier already.")
+    identifier.value_hmac, identifier.verified_at, identifier.source = mark, None, "correction"
+    context = _context(subject, identifier.kind)
+    identifier.value_enc = crypto.encrypt(value.encode(), tenant_id=subject.tenant_id, context=context)
+    try:
+        with transaction.atomic(), fences.told():
+            identifier.save(update_fields=["value_hmac", "value_enc", "verified_at", "source"])
+    except IntegrityError:
+        # Somebody else was named like this at the same moment.
+        raise _ambiguous(subject, None) from None
+    audit.record(
+        "subject.identifier_corrected", by=by, object_type="subject", object_ref=subject.id,
+        object_label=subject.display_ref, kind=identifier.kind,
+    )  # fmt: skip
+    return identifier
 
 
 def identifiers_of(*, subject: Subject) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from django.db.models import Q
 
-from governance.domain import anchors, clock, erasure, exports, jobs, previews, requests, retention
+from governance.domain import anchors, clock, clocks, erasure, exports, jobs, previews, requests, retention
 from governance.models import Fence, RetentionRun, SubjectRequest
 
 # How long the fence of an erasure that met new data waits for the second look, and previews keep their rows' bounds.
@@ -22,6 +22,8 @@ def sweep() -> dict[str, int]:
             RetentionRun, "governance.work_retention", (RetentionRun.State.QUEUED, RetentionRun.State.RUNNING)
         ),
         "fences": _lift_waiting_fences(),
+        "approvals": requests.expire_approvals(),
+        "alarms": clocks.raise_alarms(),
         "previews": _forget_old_previews(),
         "archives": exports.expire(),
         "files": exports.tidy(),

@@ -1,7 +1,16 @@
 from governance.models.audit import AuditBoundary, AuditEvent, AuditHead
 from governance.models.keys import ApiKey
 from governance.models.members import Member, Membership
-from governance.models.requests import ErasureStep, Export, PlanChunk, SubjectRequest
+from governance.models.notes import AuditNote
+from governance.models.receipts import Receipt
+from governance.models.requests import (
+    ErasureStep,
+    Export,
+    PlanChunk,
+    RequestAlarm,
+    RequestRecipient,
+    SubjectRequest,
+)
 from governance.models.retention import RetentionPolicy, RetentionRun
 from governance.models.subjects import Fence, Subject, SubjectIdentifier, SubjectLink
 from governance.models.tenants import Tenant
@@ -11,12 +20,16 @@ __all__ = [
     "AuditBoundary",
     "AuditEvent",
     "AuditHead",
+    "AuditNote",
     "ErasureStep",
     "Export",
     "Fence",
     "Member",
     "Membership",
     "PlanChunk",
+    "Receipt",
+    "RequestAlarm",
+    "RequestRecipient",
     "RetentionPolicy",
     "RetentionRun",
     "Subject",

@@ -22,6 +22,8 @@ class ApiKey(models.Model):
     # The subject that this key speaks for; none for keys that assert one, or that act for nobody.
     subject = models.ForeignKey("governance.Subject", models.DO_NOTHING, null=True, blank=True, related_name="+")
     created_by = models.CharField(max_length=200)
+    # The member who made it, by id: whoever acts through a key of their own is that person. Empty for Lethe itself.
+    owner = models.CharField(max_length=64, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

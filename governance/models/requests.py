@@ -1,15 +1,18 @@
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from governance.ids import uuid7
 
 
 class SubjectRequest(models.Model):
-    """One request about a subject: preview, export or erase, from receipt to proof. The row is the job."""
+    """One request about a subject: erase, export or rectify, from receipt to proof. The row is the job."""
 
     class Kind(models.TextChoices):
         ERASE = "erase"
         EXPORT = "export"
+        RECTIFY = "rectify"
 
     class State(models.TextChoices):
         RECEIVED = "received"
@@ -39,14 +42,34 @@ class SubjectRequest(models.Model):
     profile = models.CharField(max_length=10, default="gdpr")
     reason = models.CharField(max_length=40, blank=True)
     received_at = models.DateTimeField(db_default=Now())
+    # What binds now: an extension and the end of a pause move it.
     due_at = models.DateTimeField(null=True, blank=True)
+    # A first answer, where the profile asks for one before the request itself is due.
+    first_due_at = models.DateTimeField(null=True, blank=True)
+    first_answered_at = models.DateTimeField(null=True, blank=True)
+    extended_until = models.DateTimeField(null=True, blank=True)
+    extension_reason = models.CharField(max_length=40, blank=True)
+    # Where the notice to the person is on file.
+    extension_notice = models.CharField(max_length=64, blank=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_seconds = models.PositiveIntegerField(default=0)
+
     requester = models.CharField(max_length=64, blank=True)
     requester_label = models.CharField(max_length=200, blank=True)
+    # Four eyes. Whoever acts through a key of their own is that person.
+    requester_person = models.CharField(max_length=64, blank=True)
+    approver = models.CharField(max_length=64, blank=True)
+    approver_label = models.CharField(max_length=200, blank=True)
+    approved_at = models.DateTimeField(null=True, blank=True)
+    approval_expires_at = models.DateTimeField(null=True, blank=True)
+    # Started by one person although the tenant's rules ask for two.
+    break_glass = models.BooleanField(default=False)
 
     # The preview: epoch, buckets per category, samples' ids, and the digest over all chunks.
     epoch = models.PositiveIntegerField(default=0)
     digest = models.CharField(max_length=80, blank=True)
     registry_hash = models.CharField(max_length=80, blank=True)
+    policy_version = models.PositiveIntegerField(default=1)
     preview = models.JSONField(null=True, blank=True)
     previewed_at = models.DateTimeField(null=True, blank=True)
     token_digest = models.CharField(max_length=64, blank=True)
@@ -60,11 +83,25 @@ class SubjectRequest(models.Model):
     progress_at = models.DateTimeField(null=True, blank=True)
     logically_erased_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    # The latest version; `receipts` has them all.
     receipt = models.JSONField(null=True, blank=True)
+    # What was put right: [{"category": "subject_identifiers", "what": "email", "rows": 1}], no values.
+    corrections = models.JSONField(default=list)
 
     class Meta:
         ordering = ["-id"]
-        constraints = [models.UniqueConstraint(fields=["tenant", "ref"], name="request_ref_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "ref"], name="request_ref_once"),
+            models.CheckConstraint(
+                condition=Q(approver="") | ~(Q(approver=F("requester")) | Q(approver=F("requester_person"))),
+                name="request_approver_is_another",
+            ),
+            models.CheckConstraint(
+                condition=Q(extended_until=None, extension_reason="", extension_notice="")
+                | (Q(extended_until__isnull=False) & ~Q(extension_reason="") & ~Q(extension_notice="")),
+                name="request_extension_is_whole",
+            ),
+        ]
         indexes = [
             models.Index(fields=["tenant", "state", "due_at"], name="request_board"),
             models.Index(fields=["state", "lease_until"], name="request_sweep"),
@@ -77,6 +114,56 @@ class SubjectRequest(models.Model):
     @property
     def is_final(self) -> bool:
         return self.state in self.FINAL
+
+
+class RequestAlarm(models.Model):
+    """Something about a request that somebody must look at. Each kind is raised once for a request."""
+
+    class Kind(models.TextChoices):
+        USED_50 = "used_50"
+        USED_75 = "used_75"
+        USED_90 = "used_90"
+        OVERDUE = "overdue"
+        FIRST_ANSWER_OVERDUE = "first_answer_overdue"
+        BREAK_GLASS = "break_glass"
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey("governance.SubjectRequest", models.CASCADE, related_name="alarms")
+    tenant_id = models.UUIDField()
+    kind = models.CharField(max_length=24, choices=Kind)
+    at = models.DateTimeField(db_default=Now())
+    # Members who have said that they saw it, by id.
+    seen_by = ArrayField(models.CharField(max_length=64), default=list)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request", "kind"], name="request_alarm_once")]
+        indexes = [models.Index(fields=["tenant_id", "kind"], name="request_alarm_of_tenant")]
+
+    def __str__(self):
+        return f"{self.kind} {self.request_id}"
+
+
+class RequestRecipient(models.Model):
+    """Somebody who received such data and must be told what became of it; declared by the categories."""
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey("governance.SubjectRequest", models.CASCADE, related_name="recipients")
+    tenant_id = models.UUIDField()
+    ref = models.CharField(max_length=100)
+    told_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["ref"]
+        constraints = [
+            models.UniqueConstraint(fields=["request", "ref"], name="request_recipient_once"),
+            models.CheckConstraint(
+                condition=Q(acknowledged_at=None) | Q(told_at__isnull=False), name="request_recipient_told_first"
+            ),
+        ]
+
+    def __str__(self):
+        return self.ref
 
 
 class PlanChunk(models.Model):

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 
-from governance.domain import erasure, exports, keys, previews, registry, requests
+from governance.domain import erasure, exports, keys, notes, previews, registry, requests
 from governance.domain.registry import Scope
 from governance.ids import uuid7
 from governance.models import Export, SubjectLink
@@ -39,7 +39,9 @@ def fill(agent, subject, name):
         tenant_id=agent.tenant_id, subject_id=subject.id, category="items", row_id=f"{uuid7()}:1", role="mentioned"
     )
     keys.create_key(tenant_id=agent.tenant_id, name=name, scopes=["runs:read"], subject=name, by=by)
-    exports.work(request_id=requests.export(subject=subject, by=by).id)
+    request = requests.export(subject=subject, by=by)
+    exports.work(request_id=request.id)
+    notes.write(request=request, kind="refusal", text=f"Told {name} why", by=by)
 
 
 @pytest.fixture

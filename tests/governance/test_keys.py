@@ -36,8 +36,17 @@ def test_authenticate_gives_the_actor_of_the_key(tenant, admin):
 
     assert actor == Actor(
         tenant_id=tenant.id, kind="api_key", ref=key.id.hex, label="app",
-        permissions=of_scopes(["runs:write", "subjects:assert"]), subject_id=None,
+        permissions=of_scopes(["runs:write", "subjects:assert"]), subject_id=None, owner=admin.ref,
     )  # fmt: skip
+
+
+def test_key_made_through_a_key_belongs_to_the_same_person(tenant, admin):
+    first = keys.authenticate(secret=create(admin, scopes=["admin"])[1])
+
+    second = keys.authenticate(secret=create(first, name="second", scopes=["admin"])[1])
+
+    assert (first.person, second.person) == (admin.ref, admin.ref)
+    assert keys.authenticate(secret=create(make.lethe(tenant), name="third")[1]).person == ""
 
 
 def test_authenticate_gives_the_subject_that_the_key_speaks_for(tenant, admin):

@@ -31,7 +31,7 @@ class Subject(Output):
 
 
 class PreviewBody(Strict):
-    kind = serializers.ChoiceField(RequestModel.Kind.choices, default="erase")
+    kind = serializers.ChoiceField(["erase", "export"], default="erase")
     profile = serializers.ChoiceField(PROFILES, default="gdpr")
     received_at = Time(required=False, allow_null=True, default=None, help_text="When the person asked; now, when it is left out.")
 
