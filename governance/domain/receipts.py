@@ -139,7 +139,7 @@ def build(*, request: SubjectRequest) -> dict[str, Any]:
             "registry_hash": request.registry_hash,
             "policy_version": previews.policy_version(request.tenant),
         },
-        "audit_head": {"seq": None, "hash": None},
+        "audit_head": audit.head(tenant_id=request.tenant_id),
         "attests": "The operator states this. A signature does not prove that no copy exists.",
     }
 

@@ -25,7 +25,7 @@ from tests.governance.snapshots import rows_of, tables_with
 pytestmark = pytest.mark.usefixtures("declared")
 
 # Written by every erasure, whoever it is about.
-OWN = ("governance_auditevent", "governance_tenant")
+OWN = ("governance_auditevent", "governance_audithead", "governance_tenant")
 
 
 @pytest.fixture(autouse=True)
