@@ -6,12 +6,13 @@ import uuid
 import structlog
 from django.contrib.auth.views import redirect_to_login
 from django.core.handlers.asgi import ASGIRequest
+from django.db import DatabaseError
 from django.http import HttpResponse
 from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import redirect, render
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from governance.domain import members
+from governance.domain import fences, members
 from governance.errors import LetheError
 from governance.models import Membership
 
@@ -135,6 +136,8 @@ class TenantMiddleware:
         return None
 
     def process_exception(self, request, error):
+        if isinstance(error, DatabaseError):
+            error = fences.translate(error)
         if request.path.startswith("/api/") or not isinstance(error, LetheError):
             return None
         if error.kind == "unauthenticated":

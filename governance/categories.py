@@ -16,7 +16,7 @@ from governance.domain.registry import (
     TableCategory,
     register,
 )
-from governance.models import ApiKey, AuditNote, Export, Subject, SubjectIdentifier, SubjectLink
+from governance.models import ApiKey, AuditNote, Export, HeldCopy, Hold, Subject, SubjectIdentifier, SubjectLink
 
 
 class Archives(TableCategory):
@@ -51,6 +51,22 @@ class Notes(TableCategory):
                 "written_by": note.written_by,
                 "created_at": note.created_at.isoformat(),
             }
+
+
+class HeldCopies(TableCategory):
+    """Rows as they were before they changed under a hold. Each knows its group: the row itself may be gone."""
+
+    def covered_by(self, hold: Hold, alias: str = "t") -> tuple[str, list[Any]] | None:
+        match hold.scope:
+            case Hold.Scope.SUBJECT:
+                return f"{alias}.subject_id = %s", [hold.subject_id]
+            case Hold.Scope.CATEGORY:
+                return f"{alias}.root = %s", [hold.root]
+            case Hold.Scope.AGENT:
+                return f"{alias}.agent_id = %s", [hold.agent_id]
+            case _:
+                rows = "(SELECT 1 FROM governance_heldrow r WHERE r.hold_id = %s AND r.row_id = ANY"
+                return f"EXISTS {rows}({alias}.roots))", [hold.id]
 
 
 class Identifiers(TableCategory):
@@ -96,7 +112,21 @@ register(
         size_expression="t.size",
         export_fields=("id", "size", "counts", "omissions", "created_at", "expires_at", "downloaded_at"),
         about=Processing(purposes=("answer requests of the person",), legal_basis="legal obligation"),
+        # A copy of rows that are held where they are.
+        on_hold="exempt",
         limit=EndsAfter(7, "the sweeper deletes expired archives"),
+    )
+)
+register(
+    HeldCopies(
+        key="held_copies",
+        title="Versions kept because of a hold",
+        model=HeldCopy,
+        order=("id",),
+        sample_title=lambda copy: copy.category,
+        export_fields=("id", "category", "row_id", "content", "created_at"),
+        about=Processing(purposes=("keep evidence for a legal claim",), legal_basis="legal obligation"),
+        limit=NoLimit("A version goes when the last hold over it is released.", date(2026, 11, 30)),
     )
 )
 register(

@@ -60,7 +60,7 @@ def check_limits(app_configs=None, **kwargs) -> list[Error]:
 @register(Tags.database)
 def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
     """E001 for each table of the database without a model that is in no category and not waived; E002 for a category's table that
-    lacks its columns or its guard.
+    lacks its columns or one of its guards.
     """
     found = []
     modelled = {model._meta.db_table for model in apps.get_models(include_auto_created=True)}
@@ -68,11 +68,11 @@ def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
         with connections[alias].cursor() as cursor:
             cursor.execute(_TABLES)
             tables = {name for (name,) in cursor.fetchall()}
-            cursor.execute(_GUARDED)
-            guarded = {name for (name,) in cursor.fetchall()}
+            cursor.execute(_GUARDS)
+            guards = {(table, function): bytes(arguments).split(b"\0")[0].decode() for table, function, arguments in cursor.fetchall()}
         # Before the first migration there is nothing to find fault with.
         if "governance_fence" in tables:
-            found += [*_unaccounted({name: name for name in tables - modelled}), *_unguarded(tables, guarded)]
+            found += [*_unaccounted({name: name for name in tables - modelled}), *_unguarded(tables, guards)]
     return found
 
 
@@ -80,9 +80,9 @@ _TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
-_GUARDED = """
-SELECT c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-WHERE p.proname = 'subject_guard' AND t.tgenabled IN ('O', 'A')
+_GUARDS = """
+SELECT c.relname, CASE WHEN t.tgname = 'subject_hold' THEN 'hold_guard' ELSE p.proname END, t.tgargs FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE (p.proname IN ('subject_guard', 'truncate_guard') OR t.tgname = 'subject_hold') AND t.tgenabled IN ('O', 'A')
 """
 
 
@@ -110,15 +110,26 @@ def _outdated(today: date) -> list[Error]:
     ]
 
 
-def _unguarded(tables: set[str], guarded: set[str]) -> list[Error]:
-    return [
-        Error(
-            f"{store.name} of category {category.key} has no guard: writes would pass an open fence.",
-            hint="Attach governance.triggers.guard() in a migration of the app that owns the table.",
-            id="governance.E002",
-        )
-        for category in registry.categories().values()
-        if category.is_guarded
-        for store in category.stores
-        if store.name in tables and store.name not in guarded
-    ]
+def _unguarded(tables: set[str], guards: dict[tuple[str, str], str]) -> list[Error]:
+    """`guards` maps table and function to the trigger's first argument: for a hold the key of the category."""
+    found = []
+    for category in registry.categories().values():
+        for store in category.stores:
+            if store.name not in tables:
+                continue
+            name = f"{store.name} of category {category.key}"
+            if category.is_guarded and (store.name, "subject_guard") not in guards:
+                found.append(_unguarded_by(f"{name} has no guard: writes would pass an open fence.", "guard"))
+            if category.on_hold != "exempt" and guards.get((store.name, "hold_guard")) != category.key:
+                found.append(_unguarded_by(f"{name} has no guard of holds: held rows could be deleted.", "hold_guard"))
+            if (store.name, "truncate_guard") not in guards:
+                found.append(_unguarded_by(f"{name} could be emptied by TRUNCATE.", "truncate_guard"))
+    return found
+
+
+def _unguarded_by(what: str, operation: str) -> Error:
+    return Error(
+        what,
+        hint=f"Attach governance.triggers.{operation}() in a migration of the app that owns the table.",
+        id="governance.E002",
+    )

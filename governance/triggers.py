@@ -103,3 +103,175 @@ def guard(table: str, *, columns: tuple[str, ...] = ()) -> RunSQL:
         " FOR EACH ROW EXECUTE FUNCTION subject_guard()",
         f"DROP TRIGGER subject_guard ON {table}",
     )
+
+
+# -- Holds: rows that the law says to keep
+
+# `hold_guard()` gives a personal table a second trigger: it refuses to delete what a hold covers and to change its
+# content, whoever asks. SQLSTATE LE002 for a held row, LE003 as above, LE004 for a TRUNCATE, which no row sees.
+#
+# Each table has a function of its own, because what leads from its rows to a session or an agent is SQL of the app that
+# owns it: planned once, where EXECUTE would plan for each row. It runs only where the tenant has a hold of that kind.
+CREATE_HOLD_FUNCTIONS = """
+CREATE FUNCTION hold_key(tenant uuid) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT uuid_hash_extended(tenant, 4861109) $$;
+
+-- The oldest hold that covers such a row, if any.
+CREATE FUNCTION hold_over(tenant uuid, subject uuid, root_category text, roots uuid[], agent uuid) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT h.id FROM governance_hold h
+        WHERE h.tenant_id = tenant AND h.released_at IS NULL
+          AND (h.scope = 'subject' AND h.subject_id = subject
+               OR h.scope = 'agent' AND h.agent_id = agent
+               OR h.scope = 'category' AND h.root = root_category
+               OR h.scope IN ('session', 'query') AND EXISTS (
+                    SELECT FROM governance_heldrow r WHERE r.hold_id = h.id AND r.row_id = ANY(roots)))
+        ORDER BY h.id LIMIT 1);
+END $$;
+
+-- The kinds of holds that a tenant has in force, such as 'agent,subject'; '' for none. Takes part as a writer.
+CREATE FUNCTION hold_kinds(tenant uuid) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    known text := current_setting('lethe.holds', true);
+    kinds text;
+BEGIN
+    -- Looked before in this transaction: the lock is still held, so no hold can have been placed or released.
+    IF starts_with(known, tenant::text) THEN RETURN substr(known, 37); END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'rows that a hold may cover need READ COMMITTED' USING ERRCODE = 'LE003';
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(hold_key(tenant));
+    -- A statement of its own: it sees what was placed while the lock was waited for.
+    SELECT coalesce(string_agg(DISTINCT h.scope, ','), '') INTO kinds
+    FROM governance_hold h WHERE h.tenant_id = tenant AND h.released_at IS NULL;
+    PERFORM set_config('lethe.holds', tenant::text || kinds, true);
+    RETURN kinds;
+END $$;
+
+-- The same question for one row after the other: neighbours have the same answer. Under the lock of hold_kinds().
+CREATE FUNCTION hold_on_row(tenant uuid, subject uuid, root_category text, roots uuid[], agent uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    row_of text := concat_ws('|', tenant, coalesce(subject::text, '-'), root_category, roots, agent);
+BEGIN
+    IF current_setting('lethe.free', true) = row_of THEN RETURN false; END IF;
+    IF hold_over(tenant, subject, root_category, roots, agent) IS NOT NULL THEN RETURN true; END IF;
+    PERFORM set_config('lethe.free', row_of, true);
+    RETURN false;
+END $$;
+
+-- Only a transaction that places or releases a hold itself can have looked before: it looks again.
+CREATE FUNCTION hold_forget() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lethe.holds', '', true);
+    PERFORM set_config('lethe.free', '', true);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER hold_forget AFTER INSERT OR UPDATE OR DELETE ON governance_hold
+FOR EACH STATEMENT EXECUTE FUNCTION hold_forget();
+
+CREATE FUNCTION truncate_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    -- Only a database of tests says so, by ALTER DATABASE: its tables are emptied between tests.
+    IF current_setting('lethe.truncate', true) = 'allowed' THEN RETURN NULL; END IF;
+    RAISE EXCEPTION '% holds personal data and is not emptied as a whole', TG_TABLE_NAME USING ERRCODE = 'LE004';
+END $$;
+"""
+DROP_HOLD_FUNCTIONS = """
+DROP TRIGGER hold_forget ON governance_hold;
+DROP FUNCTION hold_forget();
+DROP FUNCTION truncate_guard();
+DROP FUNCTION hold_on_row(uuid, uuid, text, uuid[], uuid);
+DROP FUNCTION hold_kinds(uuid);
+DROP FUNCTION hold_over(uuid, uuid, text, uuid[], uuid);
+DROP FUNCTION hold_key(uuid);
+"""
+_HOLD_GUARD = """
+CREATE FUNCTION hold_guard_{table}() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    kinds text := hold_kinds(OLD.tenant_id);
+    is_moved boolean := false;
+BEGIN
+    IF kinds <> '' THEN
+        IF TG_OP = 'UPDATE' THEN
+            is_moved := {moved};
+            IF NOT is_moved AND NOT ({changed}) THEN RETURN NEW; END IF;
+        END IF;
+        IF hold_on_row(OLD.tenant_id, OLD.subject_id, {root},
+                       CASE WHEN kinds ~ 'session|query' THEN {roots} END,
+                       CASE WHEN kinds ~ 'agent' THEN {agent} END) THEN
+            IF {refuses} THEN
+                RAISE EXCEPTION 'a legal hold covers this row' USING ERRCODE = 'LE002';
+            END IF;
+            {copy}
+        END IF;
+    END IF;
+    IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER subject_hold BEFORE DELETE OR UPDATE OF {columns} ON {table}
+FOR EACH ROW EXECUTE FUNCTION hold_guard_{table}('{category}');
+"""
+_COPY = """INSERT INTO governance_heldcopy (id, tenant_id, subject_id, category, root, row_id, roots, agent_id, content)
+            VALUES (uuidv7(), OLD.tenant_id, OLD.subject_id, '{category}', {root}, OLD.id, {roots}, {agent}, to_jsonb(OLD));"""
+
+
+def hold_functions() -> RunSQL:
+    """The migration operation that makes the functions of holds. Once, in governance, after its tables."""
+    return RunSQL(CREATE_HOLD_FUNCTIONS, DROP_HOLD_FUNCTIONS)
+
+
+def hold_guard(
+    table: str,
+    *,
+    category: str,
+    content: tuple[str, ...],
+    owners: tuple[str, ...] = (),
+    root: str | None = None,
+    roots: str = "ARRAY[OLD.id]",
+    agent: str = "NULL::uuid",
+    on_hold: str = "refuse",
+) -> RunSQL:
+    """The migration operation that keeps held rows of a table from being deleted or changed.
+
+    - `content`: the columns that are evidence; others may be tended. `owners`: those that say whose the row is,
+      beside tenant and subject: they never change under a hold. To fill what was empty loses nothing and is allowed.
+    - `root`: SQL for the key of the category that heads the row's group; by default its own. `roots`: SQL for the ids
+      that a hold may name it by, as uuid[]. `agent`: SQL for the id of its agent. The row is OLD.
+    - `on_hold`: "refuse", or "copy" for rows that change as they are used: then the old row is kept in HeldCopy.
+
+    The trigger's name comes after subject_guard's, so a fence is what a writer meets first.
+    """
+    owners = ("tenant_id", "subject_id", *owners)
+    root = root or f"'{category}'"
+    is_copied = on_hold == "copy"
+    sql = _HOLD_GUARD.format(
+        table=table,
+        category=category,
+        columns=", ".join(f'"{column}"' for column in (*owners, *content)),
+        moved=" OR ".join(f'(OLD."{name}" IS DISTINCT FROM NEW."{name}" AND OLD."{name}" IS NOT NULL)' for name in owners),
+        changed=" OR ".join(_changes(name) for name in content),
+        root=root,
+        roots=roots,
+        agent=agent,
+        refuses="TG_OP = 'DELETE' OR is_moved" if is_copied else "true",
+        copy=_COPY.format(category=category, root=root, roots=roots, agent=agent) if is_copied else "",
+    )
+    return RunSQL(sql, f"DROP TRIGGER subject_hold ON {table}; DROP FUNCTION hold_guard_{table}();")
+
+
+def _changes(column: str) -> str:
+    empty = "'', '{}', '[]', 'null', '\\x'"
+    return f'(OLD."{column}" IS DISTINCT FROM NEW."{column}" AND coalesce(OLD."{column}"::text, \'\') NOT IN ({empty}))'
+
+
+def truncate_guard(table: str) -> RunSQL:
+    """The migration operation that refuses TRUNCATE on a table, which would pass every guard of rows."""
+    return RunSQL(
+        f"CREATE TRIGGER subject_truncate BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION truncate_guard()",
+        f"DROP TRIGGER subject_truncate ON {table}",
+    )

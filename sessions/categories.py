@@ -83,6 +83,19 @@ def keep_shared_items(*, tenant_id: UUID, ids: list[UUID]) -> None:
             session_verbs.rehome(session=session)
 
 
+def shared_from(*, tenant_id: UUID, ids: list[UUID]) -> list[UUID]:
+    """The sessions that keep items which these share with them: a fork's past is its parent's."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT DISTINCT (part ->> 0)::uuid FROM agent_sessions_session session, jsonb_array_elements(session.shared) AS part
+            WHERE session.tenant_id = %s AND session.id = ANY(%s)
+            """,
+            [tenant_id, ids],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
 class Reservations(TableCategory):
     """Shares of limits that runs still hold: the counters get them back, so no limit stays taken by an erased run."""
 
@@ -128,6 +141,7 @@ CATEGORIES = (
         erase_after=("idempotency_records",),
         export_fields=("id", "run_id", "amount", "created_at"),
         about=_ACCOUNT,
+        on_hold="exempt",
         limit=EndsAfter(2, "a run gives its share back when it ends, at the latest when its approvals have expired"),
     ),
     TableCategory(
@@ -141,6 +155,7 @@ CATEGORIES = (
         export_fields=("id", "quota_id", "period_start", "used", "reserved"),
         restore=restoring.counter,
         about=_ACCOUNT,
+        on_hold="exempt",
         limit=EndsAfter(quotas.KEPT_DAYS, "the sweeper deletes counters of past periods"),
     ),
     TableCategory(
@@ -154,6 +169,7 @@ CATEGORIES = (
         export_fields=("id", "measure", "period", "limit", "created_at"),
         restore=restoring.quota,
         about=_ACCOUNT,
+        on_hold="copy",
         limit=NoLimit("A limit holds until whoever set it takes it back, or the person is erased.", _STATED),
     ),
     TableCategory(
@@ -220,6 +236,7 @@ CATEGORIES = (
         sample_title=lambda summary: summary.text or summary.failure or "stale",
         export_fields=("id", "session_id", "from_seq", "to_seq", "text", "model", "is_stale", "failure", "created_at"),
         about=_CONVERSE,
+        on_hold="copy",
     ),
     TableCategory(
         key="items",
@@ -319,6 +336,7 @@ CATEGORIES = (
         },
         erase_after=("items", "summaries", "blobs", "approvals", "approval_rules", "runs"),
         rehome=keep_shared_items,
+        companions=shared_from,
         sample_title=lambda session: session.title or session.key,
         export_fields=(
             "id", "key", _AGENT, "title", "labels", "status", "created_at", "last_active_at", "ended_at", "turns", "head_seq",
@@ -326,6 +344,7 @@ CATEGORIES = (
         ),
         restore=restoring.of_agent,
         about=_CONVERSE,
+        on_hold="copy",
         limit=NoLimit("How long a conversation matters depends on the operator's purpose: set a policy.", _STATED),
     ),
 )  # fmt: skip

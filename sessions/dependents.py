@@ -3,6 +3,7 @@
 from agents import dependents
 from agents.models import Agent
 from governance.actors import Actor
+from governance.domain import fences
 from sessions.domain import sessions
 from sessions.errors import SessionBusy
 from sessions.models import Approval, IdempotencyRecord, ModelCall, Run, RunEvent, Session
@@ -23,16 +24,17 @@ def count_runs(agent: Agent) -> int:
 
 
 def delete_runs(agent: Agent, by: Actor) -> None:
-    """Runs without a session, leaf first. Raises SessionBusy while one of them works."""
+    """Runs without a session, leaf first. Raises SessionBusy while one of them works, Held under a legal hold."""
     by.require("sessions.delete")
     runs = Run.objects.filter(tenant_id=agent.tenant_id, agent=agent, session=None)
     if runs.exclude(status__in=Run.FINISHED).exists():
         raise SessionBusy("A run of this agent is still working. Wait for it to end, or cancel it, and delete the agent again.")
     ids = runs.values("id")
-    IdempotencyRecord.objects.filter(tenant_id=agent.tenant_id, run_id__in=ids).delete()
-    for model in (RunEvent, ModelCall, Approval):
-        model.objects.filter(run_id__in=ids).delete()
-    runs.delete()
+    with fences.told():
+        IdempotencyRecord.objects.filter(tenant_id=agent.tenant_id, run_id__in=ids).delete()
+        for model in (RunEvent, ModelCall, Approval):
+            model.objects.filter(run_id__in=ids).delete()
+        runs.delete()
 
 
 dependents.register("sessions", count=count_sessions, delete=delete_sessions)

@@ -8,6 +8,20 @@ from django.db.backends.postgresql.operations import DatabaseOperations
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _tables_may_be_emptied(django_db_setup, django_db_blocker):
+    """Django empties the tables after transactional tests by TRUNCATE, which personal tables refuse elsewhere."""
+    with django_db_blocker.unblock():
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            name = connection.ops.quote_name(connection.settings_dict["NAME"])
+            cursor.execute(f"ALTER DATABASE {name} SET lethe.truncate = 'allowed'")
+        # The setting is read when a connection begins.
+        connection.close()
+        connection.close_pool()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _engine_stops_before_the_database(django_db_setup, django_db_blocker):
     """Runs are executed in threads of this process: they leave the test database before it is dropped."""
     yield

@@ -34,9 +34,10 @@ ACTIONS = frozenset(
         "request": (
             "received identity_asked first_answered previewed confirmed approved declined cancelled fenced drifted accepted_additions"
             " executing verifying completed failed extended expired alarm alarm_seen break_glass corrected"
-            " recipient_told recipient_acknowledged receipt_issued"
+            " recipient_told recipient_acknowledged receipt_issued resumed"
         ),
         "export": "requested created downloaded expired failed link_created imported",
+        "hold": "placed released expired",
         "retention_policy": "created updated deleted previewed",
         "retention_run": "started completed failed",
         "content": "read",

@@ -14,11 +14,21 @@ CHUNK_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class Spare:
+    """Rows that stay whatever is asked, because a hold covers them: a condition over alias `t`, and its values."""
+
+    matter: str
+    sql: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose rows: one subject of one tenant."""
+    """Whose rows: one subject of one tenant, without those that are spared, by category (see domain/coverage.py)."""
 
     tenant_id: UUID
     subject_id: UUID
+    spared: dict[str, tuple[Spare, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,15 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The subject's rows that a scope spares, and why: {"bucket": "held", "rows", "matter"} for each hold."""
+
+    rows: int = 0
+    size: int = 0
+    grounds: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     id: str
     title: str
@@ -55,11 +74,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What one chunk came to. `rows` were erased or anonymised now; `already_absent` were planned but gone before."""
+    """What one chunk came to. `rows` were erased or anonymised now; `already_absent` were planned but gone before.
+    `held` were planned, and a hold came in between.
+    """
 
     rows: int
     size: int
     already_absent: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +156,9 @@ class Category:
     # (key of the parent category, own column that holds the parent's id): these rows go along with their parent.
     group_of: tuple[str, str] | None = None
     limit: NoLimit | EndsAfter | None = None
+    # Under a hold, rows refuse to change, or are copied before they do. "exempt": no evidence, only bookkeeping of
+    # running work; a hold does not keep it.
+    on_hold: Literal["refuse", "copy", "exempt"] = "refuse"
     # Goes after everything else: what names the subject is needed until nothing of it is left.
     is_last: bool = False
     # The database refuses writes for a fenced subject: see governance/triggers.py.
@@ -163,8 +188,12 @@ class Category:
         return None
 
     def verify(self, *, scope: Scope) -> int:
-        """How many rows any read path still finds."""
+        """How many rows any read path still finds, beside those that the scope spares."""
         raise NotImplementedError
+
+    def held(self, *, scope: Scope) -> Held:
+        """What the scope spares."""
+        return Held()
 
     def unattributed(self, *, tenant_id: UUID) -> int:
         """Rows of the tenant that name no subject."""

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from governance.actors import Actor
 from governance.domain import audit
-from governance.errors import Conflict, NotFound, SubjectFenced, Unavailable
+from governance.errors import Conflict, Held, NotFound, SubjectFenced, Unavailable
 from governance.models import Fence, Subject, SubjectRequest
 
 Result = TypeVar("Result")
@@ -112,19 +112,25 @@ def executor(*, request_id: UUID, lease_no: int) -> Iterator[None]:
                 cursor.execute(_EXECUTOR, ["", ""])
 
 
-def translate(error: BaseException) -> SubjectFenced | None:
-    """The refusal of `subject_guard()` as an error of ours; None for any other error."""
-    return SubjectFenced() if _sqlstate(error) == "LE001" else None
+def translate(error: BaseException) -> SubjectFenced | Held | None:
+    """The refusal of the database's guards as an error of ours; None for any other error."""
+    refusals = {"LE001": SubjectFenced, "LE002": Held}
+    return refusals[state]() if (state := _sqlstate(error)) in refusals else None
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether the error is PostgreSQL's, that a lock was not to be had in time."""
+    return _sqlstate(error) == _LOCK_NOT_AVAILABLE
 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Turn the guard's refusal inside into SubjectFenced."""
+    """Turn a guard's refusal inside into SubjectFenced or Held."""
     try:
         yield
     except DatabaseError as error:
-        if (fenced := translate(error)) is not None:
-            raise fenced from error
+        if (refusal := translate(error)) is not None:
+            raise refusal from error
         raise
 
 
@@ -147,7 +153,7 @@ def _alone(subject_id: UUID, act: Callable[[], Result]) -> Result:
                     cursor.execute("SELECT set_config('lock_timeout', '0', true)")
                 return act()
         except OperationalError as error:
-            if _sqlstate(error) != _LOCK_NOT_AVAILABLE:
+            if not is_lock_timeout(error):
                 raise
             # A waiting exclusive lock makes every writer queue behind it, so it gives up soon and lets them through.
             time.sleep(0.05 * (attempt + 1))

@@ -18,10 +18,12 @@ from governance.domain.category import (
     EndsAfter,
     Erased,
     File,
+    Held,
     NoLimit,
     Processing,
     Sample,
     Scope,
+    Spare,
     Table,
 )
 
@@ -52,8 +54,14 @@ class TableCategory(Category):
     - `quiesce`: called with `scope=` and `deadline=` before an erasure; stops running work, returns what still runs.
     - `rehome`: called with `tenant_id=` and `ids=` before retention deletes rows with their group; moves what rows
       that stay share with them. An erasure takes both, so it has nothing to move.
+    - `companions`: called with `tenant_id=` and `ids=` when a hold names rows; returns the ids of those that keep part
+      of their content, to be held as well.
     - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
+    - `on_hold`: "refuse", "copy" or "exempt", as the trigger of the table says (governance/triggers.py).
     """
+
+    # How a hold finds rows that know their group by themselves: (hold, alias) -> (condition, values) or None.
+    covered_by: Callable[..., tuple[str, list[Any]] | None] | None = None
 
     def __init__(
         self,
@@ -82,7 +90,9 @@ class TableCategory(Category):
         anonymise: dict[str, Any] | None = None,
         quiesce: Callable[..., int] | None = None,
         rehome: Callable[..., Any] | None = None,
+        companions: Callable[..., list[UUID]] | None = None,
         limit: NoLimit | EndsAfter | None = None,
+        on_hold: Literal["refuse", "copy", "exempt"] = "refuse",
     ):
         if method == "anonymise" and anonymise is None:
             raise ValueError(f"{key}: say which columns `anonymise` sets.")
@@ -96,6 +106,7 @@ class TableCategory(Category):
         self.eligible = dict(eligible) if isinstance(eligible, Mapping) else {"not_eligible": eligible} if eligible else {}
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
+        self._companions, self.on_hold = companions, on_hold
 
     @property
     def table(self) -> str:
@@ -110,6 +121,7 @@ class TableCategory(Category):
     def plan(self, *, scope: Scope) -> Iterator[Chunk]:
         keys = [f"key_{number}" for number in range(len(self.order))]
         aliased = ", ".join(f"t.{connection.ops.quote_name(column)} AS {key}" for key, column in zip(keys, self.order, strict=True))
+        free, spared = self._free(scope)
         # OFFSET 0 has a row's facts taken at the scan, as an erasure takes them. A row that has been through the sort
         # is packed differently, and its size would differ by a few bytes.
         with connection.chunked_cursor() as cursor:
@@ -123,10 +135,10 @@ class TableCategory(Category):
                 FROM (SELECT place, place / {CHUNK_ROWS} AS number, bound, version, size
                       FROM (SELECT row_number() OVER (ORDER BY {", ".join(keys)}) - 1 AS place, bound, version, size
                             FROM (SELECT {aliased}, {self._facts()}
-                                  FROM {self.table} t WHERE {self._of_subject()} OFFSET 0) AS facts) AS rows) AS numbered
+                                  FROM {self.table} t WHERE {self._of_subject()}{free} OFFSET 0) AS facts) AS rows) AS numbered
                 GROUP BY number ORDER BY number
                 """,
-                self._subject(scope),
+                [*self._subject(scope), *spared],
             )
             for number, low, high, rows, size, digest, prints in cursor:
                 yield Chunk(number, low, high, rows, size, digest, bytes(prints))
@@ -171,9 +183,32 @@ class TableCategory(Category):
                 yield File(sha256, name, bytes(data))
 
     def verify(self, *, scope: Scope) -> int:
+        free, spared = self._free(scope)
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT count(*) FROM {self.table} t WHERE {self._of_subject()}", self._subject(scope))
+            cursor.execute(
+                f"SELECT count(*) FROM {self.table} t WHERE {self._of_subject()}{free}", [*self._subject(scope), *spared]
+            )
             return cursor.fetchone()[0]
+
+    def held(self, *, scope: Scope) -> Held:
+        spares = scope.spared.get(self.key, ())
+        if not spares:
+            return Held()
+        one_by_one = "".join(f", count(*) FILTER (WHERE {spare.sql})" for spare in spares)
+        any_of_them, values = _any(spares)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT count(*), coalesce(sum({self.size_expression}), 0)::bigint{one_by_one}"
+                f" FROM {self.table} t WHERE {self._of_subject()} AND {any_of_them}",
+                [*(value for spare in spares for value in spare.values), *self._subject(scope), *values],
+            )
+            rows, size, *each = cursor.fetchone()
+        grounds: dict[str, int] = {}
+        for spare, number in zip(spares, each, strict=True):
+            if number:
+                grounds[spare.matter] = max(grounds.get(spare.matter, 0), number)
+        found = ({"bucket": "held", "rows": number, "matter": matter} for matter, number in grounds.items())
+        return Held(rows, size, tuple(found))
 
     def unattributed(self, *, tenant_id: UUID) -> int:
         """Only of rows that follow no parent: what hangs from them is nobody's for the same reason."""
@@ -193,16 +228,21 @@ class TableCategory(Category):
         # A parent's id leads straight to its rows; as a mere filter, the subject's own index is left out of it.
         is_inside_a_parent = len(bounds) < 2 * len(self.order)
         owner = f"({self._of_subject()}) IS TRUE" if is_inside_a_parent else self._of_subject()
+        free, spared = self._free(scope)
         where, values = f"{owner} AND {within}", [*self._subject(scope), *bounds]
-        rows, size, prints = (self._anonymise if self.method == "anonymise" else self._delete)(where, values)
+        rows, size, prints = (self._anonymise if self.method == "anonymise" else self._delete)(where + free, [*values, *spared])
         unknown = _prints(prints) - _prints(chunk.fingerprints)
         if unknown:
             raise Drift(self.key, len(unknown))
-        return Erased(rows=rows, size=size, already_absent=chunk.rows - rows)
+        held = self._held_in(where, values, scope, chunk) if spared else 0
+        return Erased(rows=rows, size=size, already_absent=chunk.rows - rows - held, held=held)
 
     def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:
         if self._rehome:
             self._rehome(tenant_id=tenant_id, ids=ids)
+
+    def companions(self, *, tenant_id: UUID, ids: list[UUID]) -> list[UUID]:
+        return self._companions(tenant_id=tenant_id, ids=ids) if self._companions else []
 
     def delete_where(self, where: str, values: list[Any]) -> tuple[int, int]:
         """Delete rows by a condition over alias `t`; returns rows and bytes. For groups: see domain/groups.py."""
@@ -242,7 +282,27 @@ class TableCategory(Category):
             [*values, *new, *values],
         )
 
+    def _held_in(self, where: str, values: list[Any], scope: Scope, chunk: Chunk) -> int:
+        """Rows of the plan that a hold covers now although none did when the plan was made."""
+        covered, spared = _any(scope.spared[self.key])
+        _, _, prints = self._fetch(
+            f"""
+            SELECT count(*), coalesce(sum(size), 0)::bigint, string_agg({_PRINT_SQL}, ''::bytea)
+            FROM (SELECT {self._facts()} FROM {self.table} t WHERE {where} AND {covered}) AS kept
+            """,
+            [*values, *spared],
+        )
+        return len(_prints(prints) & _prints(chunk.fingerprints))
+
     # -- SQL
+
+    def _free(self, scope: Scope) -> tuple[str, list[Any]]:
+        """An addition to a condition: without the rows that the scope spares."""
+        spares = scope.spared.get(self.key, ())
+        if not spares:
+            return "", []
+        covered, values = _any(spares)
+        return f" AND ({covered}) IS NOT TRUE", values
 
     def _settings(self) -> tuple[list[tuple[str, str]], list[Any]]:
         changes = {self.subject_field: None, **(self.anonymise or {})}
@@ -335,6 +395,10 @@ _PRINT_SQL = "int8send(hashtextextended(bound, 0)) || int8send(hashtextextended(
 def _fetch_by(cursor, rows: int) -> None:
     """Set on the driver's cursor: on Django's wrapper around it, it would be without effect."""
     cursor.cursor.itersize = rows
+
+
+def _any(spares: tuple[Spare, ...]) -> tuple[str, list[Any]]:
+    return "(" + " OR ".join(spare.sql for spare in spares) + ")", [value for spare in spares for value in spare.values]
 
 
 def _prints(data: bytes) -> set[bytes]:

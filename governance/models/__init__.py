@@ -1,4 +1,5 @@
 from governance.models.audit import AuditBoundary, AuditEvent, AuditHead
+from governance.models.holds import HeldCopy, HeldRow, Hold
 from governance.models.keys import ApiKey
 from governance.models.members import Member, Membership
 from governance.models.notes import AuditNote
@@ -24,6 +25,9 @@ __all__ = [
     "ErasureStep",
     "Export",
     "Fence",
+    "HeldCopy",
+    "HeldRow",
+    "Hold",
     "Member",
     "Membership",
     "PlanChunk",

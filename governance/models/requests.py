@@ -54,6 +54,8 @@ class SubjectRequest(models.Model):
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_seconds = models.PositiveIntegerField(default=0)
 
+    # The erasure that a hold kept from finishing: this one takes the rest when the last hold is released.
+    follows = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="follow_ups")
     requester = models.CharField(max_length=64, blank=True)
     requester_label = models.CharField(max_length=200, blank=True)
     # Four eyes. Whoever acts through a key of their own is that person.

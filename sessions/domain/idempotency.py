@@ -18,6 +18,7 @@ from sessions.errors import IdempotencyBusy, IdempotencyMismatch
 from sessions.models import IdempotencyRecord, Run
 
 KEPT = timedelta(hours=24)
+_NOT_HELD = "hold_over(tenant_id, subject_id, 'idempotency_records', ARRAY[id], NULL) IS NULL"
 
 
 def reserve(*, key: str, body_digest: str, by: Actor, subject: Subject | None) -> tuple[IdempotencyRecord, Run | None]:
@@ -31,7 +32,9 @@ def reserve(*, key: str, body_digest: str, by: Actor, subject: Subject | None) -
         id=uuid7(), tenant_id=by.tenant_id, subject_id=subject.id if subject else None, actor_ref=by.ref, key=key,
         body_sha256=body_digest, lease_expires_at=leases.until(),
     )  # fmt: skip
-    IdempotencyRecord.objects.filter(tenant_id=by.tenant_id, actor_ref=by.ref, key=key, created_at__lt=Now() - KEPT).delete()
+    # Under a hold an old key goes on to name its run.
+    old = IdempotencyRecord.objects.filter(tenant_id=by.tenant_id, actor_ref=by.ref, key=key, created_at__lt=Now() - KEPT)
+    old.extra(where=[_NOT_HELD]).delete()
     IdempotencyRecord.objects.bulk_create([fresh], ignore_conflicts=True)
     stored = IdempotencyRecord.objects.get(tenant_id=by.tenant_id, actor_ref=by.ref, key=key)
     if stored.id == fresh.id:
@@ -67,6 +70,7 @@ def expire(limit: int = 1000) -> int:
               SELECT record.id FROM agent_sessions_idempotencyrecord record
               WHERE record.created_at < now() - %s AND NOT EXISTS (
                 SELECT 1 FROM governance_fence fence WHERE fence.subject_id = record.subject_id AND fence.lifted_at IS NULL)
+                AND hold_over(record.tenant_id, record.subject_id, 'idempotency_records', ARRAY[record.id], NULL) IS NULL
               LIMIT %s)
             """,
             [KEPT, limit],

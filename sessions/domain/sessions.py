@@ -7,9 +7,8 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from agents.models import Agent, AgentVersion
-from governance import sql
 from governance.actors import Actor
-from governance.domain import audit
+from governance.domain import audit, fences
 from governance.errors import Conflict, Invalid, NotFound, VersionConflict
 from governance.ids import shown, uuid7
 from governance.models import Subject
@@ -40,13 +39,8 @@ def checked_key(key: str) -> str:
 
 def find(*, tenant_id: UUID, agent: Agent, subject: Subject | None, key: str) -> Session | None:
     """The stored session of this identity, or none."""
-    found = _FOUND.first([tenant_id, agent.id, key, subject.id]) if subject else _FOUND_WITHOUT_SUBJECT.first([tenant_id, agent.id, key])
-    return found[0] if found else None
-
-
-_FIND = "SELECT {session} FROM agent_sessions_session session WHERE tenant_id = %s AND agent_id = %s AND key = %s AND subject_id "
-_FOUND = sql.Reader(_FIND + "= %s", session=Session)
-_FOUND_WITHOUT_SUBJECT = sql.Reader(_FIND + "IS NULL", session=Session)
+    subject_id = subject.id if subject else None
+    return Session.objects.filter(tenant_id=tenant_id, agent=agent, subject_id=subject_id, key=key).first()
 
 
 def get_or_create(
@@ -219,15 +213,16 @@ def merge_patch(target: dict, patch: dict) -> dict:
 def delete(*, session: Session, by: Actor) -> bool:
     """Delete the session with everything that belongs to it; items that forks share go to the oldest of them.
 
-    Returns whether something was deleted. Raises SessionBusy while a turn runs.
+    Returns whether something was deleted. Raises SessionBusy while a turn runs, Held under a legal hold.
     """
     by.require("sessions.delete")
     locked = leases.lock(session.id)
     if locked is None:
         return False
     _refuse_busy(locked)
-    rehome(session=locked)
-    counts = _delete_rows(locked)
+    with fences.told():
+        rehome(session=locked)
+        counts = _delete_rows(locked)
     _record("session.deleted", locked, by, **counts)
     return True
 

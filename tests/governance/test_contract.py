@@ -8,7 +8,7 @@ from django.db import connection
 from governance.domain import erasure, exports, keys, notes, previews, registry, requests
 from governance.domain.registry import Scope
 from governance.ids import uuid7
-from governance.models import Export, SubjectLink
+from governance.models import Export, HeldCopy, SubjectLink
 from sessions.models import Quota, QuotaCounter, QuotaReservation
 from tests.factories import governance as make
 from tests.factories import sessions as talk
@@ -42,6 +42,10 @@ def fill(agent, subject, name):
     request = requests.export(subject=subject, by=by)
     exports.work(request_id=request.id)
     notes.write(request=request, kind="refusal", text=f"Told {name} why", by=by)
+    HeldCopy.objects.create(
+        tenant_id=agent.tenant_id, subject_id=subject.id, category="sessions", root="sessions", row_id=str(session.id),
+        roots=[session.id], content={"title": "Before"},
+    )  # fmt: skip
 
 
 @pytest.fixture
