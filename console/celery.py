@@ -9,7 +9,7 @@ from celery.signals import beat_init, setup_logging, worker_init, worker_shuttin
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-app = Celery("lethe")
+app = Celery("lethe", task_cls="console.quarantine:QuietTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["governance", "agents", "sessions", "console"])
 
@@ -30,7 +30,7 @@ def make_queue_folders(sender, **kwargs):
 @worker_init.connect
 @beat_init.connect
 def pass_the_gate(**kwargs):
-    """Refuse to start with a store of personal data that nobody answers for."""
+    """Refuse to start with a store of personal data that nobody answers for; take nothing in quarantine."""
     from console import gate  # noqa: PLC0415 -- Django is set up by now
 
     if (reason := gate.reason_not_to_start()) is not None:

@@ -8,14 +8,19 @@ import logging
 from django.db import connection
 
 from governance import checks
+from governance.domain import quarantine
 
 logger = logging.getLogger("lethe.gate")
 
 
 def reason_not_to_start() -> str | None:
-    """What is wrong with the register of personal data, or None. Each finding is logged with its id."""
+    """What is wrong with the register of personal data, or None. Each finding is logged with its id.
+
+    Also looks whether the database was restored: such a process starts, and serves nothing.
+    """
     try:
         found = checks.problems()
+        quarantine.enter()
     finally:
         connection.close()
     for problem in found:

@@ -22,6 +22,10 @@ ENCRYPTION_KEY = env("LETHE_ENCRYPTION_KEY", default="") or secrets.read_or_crea
 SIGNING_KEY = env("LETHE_SIGNING_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "signing")
 # Signed checkpoints of the audit trail. Best on a disk that the database's administrator cannot write to.
 ANCHOR_DIR = Path(env("LETHE_ANCHOR_DIR", default=str(DATA_DIR / "anchors"))).expanduser().resolve()
+# Erasures and holds, so that a restored backup cannot undo them. Never inside the database's folder or its backups.
+LEDGER_DIR = Path(env("LETHE_LEDGER_DIR", default=str(DATA_DIR / "ledger"))).expanduser().resolve()
+# Where the operator keeps dumps and archived WAL, if this machine can see them: to be searched, and no place for the ledger.
+BACKUP_DIR = Path(env("LETHE_BACKUP_DIR")).expanduser().resolve() if env("LETHE_BACKUP_DIR", default="") else None
 
 HOST = env("LETHE_HOST", default="127.0.0.1")
 PORT = env.int("PORT", default=8000)
@@ -63,6 +67,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "console.middleware.TenantMiddleware",
+    "console.quarantine.QuarantineMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",

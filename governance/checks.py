@@ -4,9 +4,12 @@ Django runs the model checks with every command; those that read the database ru
 which web, worker and beat call before they take work.
 """
 
+import os
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 from django.apps import apps
+from django.conf import settings
 from django.core.checks import Error, Tags, register
 from django.db import connections
 
@@ -16,7 +19,7 @@ from governance.waivers import waivers
 
 def problems() -> list[Error]:
     """Every finding, database included. An empty list means ready."""
-    return [*check_models(), *check_order(), *check_limits(), *check_tables(databases=["default"])]
+    return [*check_models(), *check_order(), *check_limits(), *check_tables(databases=["default"]), *_misplaced_ledger()]
 
 
 @register()
@@ -57,6 +60,26 @@ def check_limits(app_configs=None, **kwargs) -> list[Error]:
     ]
 
 
+@register()
+def check_ledger(app_configs=None, **kwargs) -> list[Error]:
+    """E007 when the ledger would be restored together with the database, or cannot be written.
+
+    A process starts without a writable ledger and serves nothing, so this is no reason not to start.
+    """
+    folder = Path(settings.LEDGER_DIR)
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    found = _misplaced_ledger()
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        found.append(
+            Error(
+                f"The ledger's folder {folder} cannot be written.",
+                hint="Make it writable, or name another one in LETHE_LEDGER_DIR.",
+                id="governance.E007",
+            )
+        )
+    return found
+
+
 @register(Tags.database)
 def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
     """E001 for each table of the database without a model that is in no category and not waived; E002 for a category's table that
@@ -84,6 +107,21 @@ _GUARDS = """
 SELECT c.relname, CASE WHEN t.tgname = 'subject_hold' THEN 'hold_guard' ELSE p.proname END, t.tgargs FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
 WHERE (p.proname IN ('subject_guard', 'truncate_guard') OR t.tgname = 'subject_hold') AND t.tgenabled IN ('O', 'A')
 """
+
+
+def _misplaced_ledger() -> list[Error]:
+    folder = Path(settings.LEDGER_DIR)
+    embedded = settings.DATABASES["default"].get("DATA_DIR")
+    places = {"the database's folder": Path(embedded) / "postgres" if embedded else None, "the backups": settings.BACKUP_DIR}
+    return [
+        Error(
+            f"The ledger {folder} lies in {name}: a restore would bring both back together.",
+            hint="Name a folder of its own in LETHE_LEDGER_DIR.",
+            id="governance.E007",
+        )
+        for name, place in places.items()
+        if place is not None and folder.is_relative_to(place)
+    ]
 
 
 def _unaccounted(tables: dict[str, str]) -> list[Error]:

@@ -42,6 +42,7 @@ ACTIONS = frozenset(
         "retention_run": "started completed failed",
         "content": "read",
         "audit": "exported pruned",
+        "ledger": "replayed break_glass",
     }.items()
     for verb in verbs.split()
 )

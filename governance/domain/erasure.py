@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, fences, jobs, previews, receipts, recipients, registry, rules
+from governance.domain import audit, clock, fences, jobs, ledger, previews, receipts, recipients, registry, rules
 from governance.errors import LetheError
 from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
 
@@ -85,8 +85,12 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
     lease.renew()
     plan = previews.take_plan(scope, with_samples=False)
     drift = [] if plan.digest == request.digest else _drift(request, plan)
+    is_accepted = bool(drift) and _may_accept(request, drift)
+    if is_accepted or not drift:
+        # From here on there is no way back, so a restored backup has to learn of it.
+        ledger.acknowledge("erase_started", request=request)
     with transaction.atomic():
-        if drift and _may_accept(request, drift):
+        if is_accepted:
             accepted = _accept(request, plan, drift)
             lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime(), digest=plan.digest, preview=accepted)
             rows = sum(entry["added"] for entry in drift)
@@ -194,6 +198,7 @@ def _verify(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -
     """Look for what is left. Nothing: close the request. Something: plan it and go back. True when rows were found."""
     left = [category for category in registry.erase_order() if category.verify(scope=scope)]
     if not left:
+        ledger.acknowledge("erase_finished", request=request)
         _complete(lease, request)
         return False
     late = dict((request.preview or {}).get("late", {}))
@@ -217,6 +222,7 @@ def _complete(lease: jobs.Lease, request: SubjectRequest) -> None:
     now = clock.now()
     Fence.objects.filter(request_id=request.id, lifted_at=None).update(mode=Fence.Mode.SUPPRESS)
     Subject.objects.filter(pk=request.subject_id).update(state=Subject.State.ERASED)
+    ledger.suppress_of(request, erased_at=now)
     request.logically_erased_at = now
     preview = request.preview or {}
     touched = [entry["key"] for entry in preview.get("categories", []) if entry["rows"]]

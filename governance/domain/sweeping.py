@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from django.db.models import Q
 
-from governance.domain import anchors, clock, clocks, erasure, exports, jobs, previews, requests, retention
+from governance.domain import anchors, clock, clocks, erasure, exports, jobs, ledger, previews, requests, retention
 from governance.models import Fence, RetentionRun, SubjectRequest
 
 # How long the fence of an erasure that met new data waits for the second look, and previews keep their rows' bounds.
@@ -27,6 +27,7 @@ def sweep() -> dict[str, int]:
         "previews": _forget_old_previews(),
         "archives": exports.expire(),
         "files": exports.tidy(),
+        "ledger": ledger.deliver_waiting(),
         "checkpoints": anchors.checkpoint_due(),
     }
 

@@ -1,6 +1,7 @@
 from governance.models.audit import AuditBoundary, AuditEvent, AuditHead
 from governance.models.holds import HeldCopy, HeldRow, Hold
 from governance.models.keys import ApiKey
+from governance.models.ledger import LedgerEntry, LedgerState, SuppressedIdentifier
 from governance.models.members import Member, Membership
 from governance.models.notes import AuditNote
 from governance.models.receipts import Receipt
@@ -28,6 +29,8 @@ __all__ = [
     "HeldCopy",
     "HeldRow",
     "Hold",
+    "LedgerEntry",
+    "LedgerState",
     "Member",
     "Membership",
     "PlanChunk",
@@ -40,5 +43,6 @@ __all__ = [
     "SubjectIdentifier",
     "SubjectLink",
     "SubjectRequest",
+    "SuppressedIdentifier",
     "Tenant",
 ]

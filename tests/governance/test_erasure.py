@@ -25,7 +25,10 @@ from tests.governance.snapshots import rows_of, tables_with
 pytestmark = pytest.mark.usefixtures("declared")
 
 # Written by every erasure, whoever it is about.
-OWN = ("governance_auditevent", "governance_audithead", "governance_tenant")
+OWN = (
+    "governance_auditevent", "governance_audithead", "governance_ledgerentry", "governance_suppressedidentifier",
+    "governance_tenant",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +60,7 @@ def test_erase_leaves_nothing_of_the_subject(agent, subject, officer):
     left = {table: len(rows) for table, rows in rows_of("subject_id", subject.id).items() if rows}
     assert left == {
         "governance_fence": 1,
+        "governance_ledgerentry": 2,
         "governance_subjectrequest": 1,
     }
     assert Subject.objects.get(pk=subject.pk).state == "erased"

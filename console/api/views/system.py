@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from console.api.endpoint import Endpoint
 from console.api.errors import problem
 from console.api.operations import operation
+from governance.domain import quarantine
 from governance.errors import NotFound
 from sessions import dispatch
 
@@ -34,9 +35,11 @@ def healthz(request):
 @require_safe
 @never_cache
 def readyz(request):
-    """Whether new work can be sent here: the database answers, its tables are up to date, nobody is shutting down."""
+    """Whether new work can be sent here: the database answers, its tables are up to date, nobody is shutting down,
+    and nothing was restored that the ledger knows to be erased."""
     checks = {"database": _database_answers(), "migrations": False, "accepting": not dispatch.draining.is_set()}
     checks["migrations"] = checks["database"] and _is_migrated()
+    checks["quarantine"] = quarantine.current() is None
     return JsonResponse({"ready": all(checks.values()), "checks": checks}, status=200 if all(checks.values()) else 503)
 
 

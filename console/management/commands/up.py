@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, call_command
 
 from console import demo, supervisor
+from governance.domain import quarantine
 
 
 class Command(BaseCommand):
@@ -18,13 +19,17 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         os.environ["LETHE_COLLECTED_STATIC"] = "1"
         self._collect_static()
-        welcome = demo.ensure()
+        reason = quarantine.check()
+        # Nothing is written to a database that was restored.
+        welcome = demo.ensure() if reason is None else None
         children = supervisor.Supervisor(self._commands(), grace=settings.LETHE["drain_seconds"] + 10)
         children.start()
         if not supervisor.wait_until_ready(settings.HOST, settings.PORT, children):
             children.stop()
             raise CommandError("The web server did not start. The lines above say why.")
         self._greet(welcome)
+        if reason is not None:
+            print(f"  In quarantine: {quarantine.sentence(reason)}\n", flush=True)
         children.wait()
 
     def _collect_static(self):
