@@ -24,7 +24,14 @@ from governance.domain import ledger_files as files
 from governance.domain.ledger_files import LedgerDamaged, LedgerUnreachable, Tail
 from governance.errors import Unavailable
 from governance.identifiers import normalise
-from governance.models import LedgerEntry, LedgerState, PlanChunk, SubjectIdentifier, SubjectRequest, SuppressedIdentifier
+from governance.models import (
+    LedgerEntry,
+    LedgerState,
+    PlanChunk,
+    SubjectIdentifier,
+    SubjectRequest,
+    SuppressedIdentifier,
+)
 
 __all__ = ["LedgerDamaged", "LedgerUnreachable"]
 

@@ -15,10 +15,11 @@ from sessions.models import (
     Run,
     RunEvent,
     Session,
+    Summary,
 )
 
 ABOUT = Processing(purposes=("carry on a conversation",), legal_basis="contract", recipients=("model_provider",))
-CHILDREN = ("items", "blobs", "approvals", "approval_rules", "runs", "model_calls")
+CHILDREN = ("items", "summaries", "blobs", "approvals", "approval_rules", "runs", "model_calls")
 
 
 def sessions_categories(**changes) -> list[TableCategory]:
@@ -40,6 +41,7 @@ def sessions_categories(**changes) -> list[TableCategory]:
             "items", Item, ("session_id", "seq"), group_of=("sessions", "session_id"),
             sample_title=lambda item: item.content.get("text", ""),
         ),
+        table("summaries", Summary, ("id",), group_of=("sessions", "session_id")),
         table(
             "blobs", Blob, ("id",), group_of=("sessions", "session_id"), size_expression="t.size",
             export_fields=("id", "sha256", "media_type", "name", "size"), file=("sha256", "name", "data"),
