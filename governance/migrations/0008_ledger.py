@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('governance', '0006_request_approval_clocks_receipts'),
+        ('governance', '0007_holds'),
     ]
 
     operations = [
