@@ -7,6 +7,7 @@ from typing import Any
 from governance import crypto
 from governance.domain import exports, notes, subjects
 from governance.domain.registry import (
+    BlobPrefix,
     Chunk,
     EndsAfter,
     Erased,
@@ -115,6 +116,8 @@ register(
         # A copy of rows that are held where they are.
         on_hold="exempt",
         limit=EndsAfter(7, "the sweeper deletes expired archives"),
+        also=(BlobPrefix("exports"),),
+        writers=("governance.domain.exports.work",),
     )
 )
 register(
@@ -127,6 +130,7 @@ register(
         export_fields=("id", "category", "row_id", "content", "created_at"),
         about=Processing(purposes=("keep evidence for a legal claim",), legal_basis="legal obligation"),
         limit=NoLimit("A version goes when the last hold over it is released.", date(2026, 11, 30)),
+        writers=("governance.triggers",),
     )
 )
 register(
@@ -142,6 +146,7 @@ register(
         ),
         about=Processing(purposes=("access control",), legal_basis="contract"),
         limit=NoLimit("A key is a standing credential; whoever made it ends it by expiry or revocation.", date(2026, 11, 30)),
+        writers=("governance.domain.keys.create_key",),
     )
 )  # fmt: skip
 register(
@@ -153,6 +158,7 @@ register(
         sample_title=str,
         about=Processing(purposes=("find what names the person",), legal_basis="legal obligation"),
         limit=NoLimit("A link lasts as long as the row that it belongs to.", date(2026, 11, 30)),
+        writers=("governance.domain.links.link",),
     )
 )
 register(
@@ -164,6 +170,7 @@ register(
         sample_title=lambda note: note.kind,
         about=Processing(purposes=("answer requests of the person",), legal_basis="legal obligation"),
         limit=NoLimit("What a person was told stays provable until they are erased.", date(2026, 11, 30)),
+        writers=("governance.domain.notes.write",),
     )
 )
 register(
@@ -175,5 +182,6 @@ register(
         sample_title=lambda identifier: identifier.get_kind_display(),
         about=Processing(purposes=("recognise the person",), legal_basis="contract"),
         limit=NoLimit("Whatever else is held must be findable for as long as it is held.", date(2026, 11, 30)),
+        writers=("governance.domain.subjects.resolve", "governance.domain.subjects.add_identifier", "governance.domain.imports.import_export"),
     )
 )

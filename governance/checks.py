@@ -6,20 +6,28 @@ which web, worker and beat call before they take work.
 
 import os
 from datetime import UTC, date, datetime
+from importlib import import_module
 from pathlib import Path
 
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import Error, Tags, register
+from django.core.checks import Warning as Caution
 from django.db import connections
+from django.db.models import DO_NOTHING
+from django.db.models.signals import post_delete, pre_delete
 
+from governance import inventory
 from governance.domain import registry
 from governance.waivers import waivers
 
 
 def problems() -> list[Error]:
     """Every finding, database included. An empty list means ready."""
-    return [*check_models(), *check_order(), *check_limits(), *check_tables(databases=["default"]), *_misplaced_ledger()]
+    return [
+        *check_models(), *check_stores(), *check_relations(), *check_order(), *check_limits(), *check_writers(),
+        *check_tables(databases=["default"]), *_misplaced_ledger(),
+    ]  # fmt: skip
 
 
 @register()
@@ -27,6 +35,54 @@ def check_models(app_configs=None, **kwargs) -> list[Error]:
     """E001 for each model whose table is in no category and not waived, and for each waiver past its date."""
     tables = {model._meta.db_table: model._meta.label for model in apps.get_models(include_auto_created=True)}
     return [*_unaccounted(tables), *_outdated(datetime.now(UTC).date())]
+
+
+@register()
+def check_stores(app_configs=None, **kwargs) -> list[Error]:
+    """E001 for each cache, queue and log of the settings that is in no category and not waived."""
+    return _unaccounted({store.key: store.key for store in inventory.configured()})
+
+
+@register()
+def check_folders(app_configs=None, **kwargs) -> list[Caution]:
+    """W001 for each entry of the data directory that nobody answers for. It may be the operator's own, so it does not
+    stop the start.
+    """
+    known = _known()
+    return [
+        Caution(f"{store.name} in the data directory belongs to nothing that Lethe keeps.", id="governance.W001")
+        for store in inventory.folders()
+        if store.key not in known
+    ]
+
+
+@register()
+def check_relations(app_configs=None, **kwargs) -> list[Error]:
+    """E003 where a delete would run Python: a foreign key between personal tables that cascades there, or a listener."""
+    models = {category.model for category in registry.categories().values() if isinstance(category, registry.TableCategory)}
+    found = []
+    for model in sorted(models, key=lambda model: model._meta.label):
+        for field in model._meta.concrete_fields:
+            if field.remote_field and field.related_model in models and field.remote_field.on_delete is not DO_NOTHING:
+                found.append(Error(f"{model._meta.label}.{field.name} is not DO_NOTHING.", id="governance.E003"))
+        if pre_delete.has_listeners(model) or post_delete.has_listeners(model):
+            text = f"A signal listens for deletes of {model._meta.label}; rows are deleted in SQL, which sends none."
+            found.append(Error(text, id="governance.E003"))
+    return found
+
+
+@register()
+def check_writers(app_configs=None, **kwargs) -> list[Error]:
+    """E008 for a category that names no writer, or one that does not exist."""
+    return [
+        Error(
+            f"Category {category.key} names the writer {name}, which does not exist." if name else f"Category {category.key} names no writer.",
+            id="governance.E008",
+        )
+        for category in registry.categories().values()
+        for name in category.writers or ("",)
+        if not _exists(name)
+    ]
 
 
 @register()
@@ -95,12 +151,15 @@ def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
             guards = {(table, function): bytes(arguments).split(b"\0")[0].decode() for table, function, arguments in cursor.fetchall()}
         # Before the first migration there is nothing to find fault with.
         if "governance_fence" in tables:
-            found += [*_unaccounted({name: name for name in tables - modelled}), *_unguarded(tables, guards)]
+            strange = {name: name for name in tables - modelled}
+            vectors = {store.key: f"The column {store.name} of vectors" for store in inventory.vectors(alias)}
+            found += [*_unaccounted({**strange, **vectors}), *_unguarded(tables, guards)]
     return found
 
 
 _TABLES = """
-SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT CASE WHEN n.nspname = current_schema() THEN c.relname ELSE n.nspname || '.' || c.relname END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
 _GUARDS = """
@@ -125,7 +184,7 @@ def _misplaced_ledger() -> list[Error]:
 
 
 def _unaccounted(tables: dict[str, str]) -> list[Error]:
-    known = set(waivers()) | {store.name for category in registry.categories().values() for store in category.stores}
+    known = _known()
     return [
         Error(
             f"{label} is in no category of personal data and is not waived.",
@@ -135,6 +194,19 @@ def _unaccounted(tables: dict[str, str]) -> list[Error]:
         for table, label in sorted(tables.items())
         if table not in known
     ]
+
+
+def _known() -> set[str]:
+    return set(waivers()) | {store.key for category in registry.categories().values() for store in category.stores}
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module or something in one."""
+    head, _, tail = name.rpartition(".")
+    try:
+        return bool(head) and (hasattr(import_module(head), tail) or bool(import_module(name)))
+    except ImportError:
+        return False
 
 
 def _outdated(today: date) -> list[Error]:
@@ -153,7 +225,7 @@ def _unguarded(tables: set[str], guards: dict[tuple[str, str], str]) -> list[Err
     found = []
     for category in registry.categories().values():
         for store in category.stores:
-            if store.name not in tables:
+            if not isinstance(store, registry.Table) or store.name not in tables:
                 continue
             name = f"{store.name} of category {category.key}"
             if category.is_guarded and (store.name, "subject_guard") not in guards:

@@ -94,10 +94,66 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A store: one table of the database, by name."""
+class Store:
+    """Something that keeps bytes. `key` is how the gate recognises it: see governance/inventory.py."""
 
     name: str
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class Table(Store):
+    """A table of the database; with its schema in front where that is not the first of the search path."""
+
+
+class VectorColumn(Store):
+    """A column of vectors, "table.column": its index keeps entries of rows that are gone until it is rebuilt."""
+
+    @property
+    def key(self) -> str:
+        return f"vector:{self.name}"
+
+
+class BlobPrefix(Store):
+    """A folder of the data directory, or a prefix of a bucket, with bytes that rows refer to."""
+
+    @property
+    def key(self) -> str:
+        return f"folder:{self.name}"
+
+
+class SpoolDir(Store):
+    """A folder of the data directory that files pass through."""
+
+    @property
+    def key(self) -> str:
+        return f"folder:{self.name}"
+
+
+class CachePrefix(Store):
+    """A cache, by its name in the settings."""
+
+    @property
+    def key(self) -> str:
+        return f"cache:{self.name}"
+
+
+class Queue(Store):
+    """A queue of messages to workers."""
+
+    @property
+    def key(self) -> str:
+        return f"queue:{self.name}"
+
+
+class LogStream(Store):
+    """Where log records go, by the name of its handler."""
+
+    @property
+    def key(self) -> str:
+        return f"log:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +205,9 @@ class Category:
     title: str
     about: Processing
     method: Literal["delete", "anonymise"] = "delete"
-    stores: tuple[Table, ...] = ()
+    stores: tuple[Store, ...] = ()
+    # Dotted names of what inserts here: functions, classes or modules. The test of races tries them against an eraser.
+    writers: tuple[str, ...] = ()
     erase_after: tuple[str, ...] = ()
     # Clocks that retention may use, and the column each reads: {"ended": "ended_at"}.
     ages: dict[str, str] = {}

@@ -6,6 +6,8 @@ from graphlib import CycleError, TopologicalSorter
 from governance.domain.category import (
     BUCKETS,
     CHUNK_ROWS,
+    BlobPrefix,
+    CachePrefix,
     Category,
     Chunk,
     Counts,
@@ -14,42 +16,26 @@ from governance.domain.category import (
     Erased,
     File,
     Held,
+    LogStream,
     NoLimit,
     Processing,
+    Queue,
     Sample,
     Scope,
     Spare,
+    SpoolDir,
+    Store,
     Table,
+    VectorColumn,
 )
 from governance.domain.tables import TableCategory
 from governance.errors import NotFound
 
 __all__ = [
-    "BUCKETS",
-    "CHUNK_ROWS",
-    "Category",
-    "Chunk",
-    "Counts",
-    "CycleError",
-    "Drift",
-    "EndsAfter",
-    "Erased",
-    "File",
-    "Held",
-    "NoLimit",
-    "Processing",
-    "Sample",
-    "Scope",
-    "Spare",
-    "Table",
-    "TableCategory",
-    "categories",
-    "erase_order",
-    "fingerprint",
-    "get",
-    "register",
-    "unregister",
-]
+    "BUCKETS", "CHUNK_ROWS", "BlobPrefix", "CachePrefix", "Category", "Chunk", "Counts", "CycleError", "Drift", "EndsAfter", "Erased",
+    "File", "Held", "LogStream", "NoLimit", "Processing", "Queue", "Sample", "Scope", "Spare", "SpoolDir", "Store", "Table", "TableCategory",
+    "VectorColumn", "categories", "erase_order", "fingerprint", "get", "register", "unregister",
+]  # fmt: skip
 
 _categories: dict[str, Category] = {}
 
@@ -90,7 +76,7 @@ def erase_order() -> list[Category]:
 def fingerprint() -> str:
     """A hash over what the categories are. A preview made under another register is not carried out."""
     lines = [
-        f"{category.key}|{category.method}|{','.join(sorted(store.name for store in category.stores))}"
+        f"{category.key}|{category.method}|{','.join(sorted(store.key for store in category.stores))}"
         f"|{','.join(category.erase_after)}"
         for category in sorted(_categories.values(), key=lambda category: category.key)
     ]

@@ -24,6 +24,7 @@ from governance.domain.category import (
     Sample,
     Scope,
     Spare,
+    Store,
     Table,
 )
 
@@ -58,6 +59,8 @@ class TableCategory(Category):
       of their content, to be held as well.
     - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
     - `on_hold`: "refuse", "copy" or "exempt", as the trigger of the table says (governance/triggers.py).
+    - `also`: stores beside the table that the category answers for, e.g. BlobPrefix("exports"). `writers`: dotted names of
+      what inserts rows here.
     """
 
     # How a hold finds rows that know their group by themselves: (hold, alias) -> (condition, values) or None.
@@ -93,6 +96,8 @@ class TableCategory(Category):
         companions: Callable[..., list[UUID]] | None = None,
         limit: NoLimit | EndsAfter | None = None,
         on_hold: Literal["refuse", "copy", "exempt"] = "refuse",
+        also: tuple[Store, ...] = (),
+        writers: tuple[str, ...] = (),
     ):
         if method == "anonymise" and anonymise is None:
             raise ValueError(f"{key}: say which columns `anonymise` sets.")
@@ -107,14 +112,15 @@ class TableCategory(Category):
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
+        self._also, self.writers = tuple(also), tuple(writers)
 
     @property
     def table(self) -> str:
         return connection.ops.quote_name(self.model._meta.db_table)
 
     @property
-    def stores(self) -> tuple[Table, ...]:
-        return (Table(self.model._meta.db_table),)
+    def stores(self) -> tuple[Store, ...]:
+        return (Table(self.model._meta.db_table), *self._also)
 
     # -- reading
 

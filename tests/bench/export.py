@@ -20,7 +20,7 @@ from tests.bench.figures import bar, table
 from tests.factories import sessions as talk
 
 MEGABYTE = 1024 * 1024
-_FILE = 8 * MEGABYTE
+_FILE = 2 * MEGABYTE
 
 
 def run() -> int:

@@ -37,9 +37,10 @@ def sessions_categories(**changes) -> list[TableCategory]:
         ),
         table("approvals", Approval, ("id",), group_of=("runs", "run_id"), row_version="t.status"),
         table("approval_rules", ApprovalRule, ("id",), group_of=("sessions", "session_id")),
+        table("summaries", Summary, ("id",), group_of=("sessions", "session_id")),
         table(
             "items", Item, ("session_id", "seq"), group_of=("sessions", "session_id"),
-            sample_title=lambda item: item.content.get("text", ""),
+            erase_after=("summaries",), sample_title=lambda item: item.content.get("text", ""),
         ),
         table("summaries", Summary, ("id",), group_of=("sessions", "session_id"), size_expression="octet_length(t.text)"),
         table(

@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 from django.apps import apps
 from django.db import connection, models
+from django.db.models.signals import post_delete
 from django.test.utils import isolate_apps
 
 from governance import checks, waivers
@@ -47,8 +48,83 @@ def test_a_table_without_a_model_is_named(db):
         cursor.execute("CREATE TABLE attic.forgotten_letters (id int)")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
-        ("governance.E001", "forgotten_letters is in no category of personal data and is not waived.")
+        ("governance.E001", "attic.forgotten_letters is in no category of personal data and is not waived.")
     ]
+
+
+def test_a_table_of_the_same_name_in_another_schema_is_named(db):
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA attic")
+        cursor.execute("CREATE TABLE attic.agent_sessions_item (id int)")
+
+    assert ids_and_texts(checks.check_tables(databases=["default"])) == [
+        ("governance.E001", "attic.agent_sessions_item is in no category of personal data and is not waived.")
+    ]
+
+
+def test_vectors_that_nobody_answers_for_are_named(db):
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        cursor.execute("ALTER TABLE agent_sessions_item ADD COLUMN meaning vector(3)")
+
+    assert ids_and_texts(checks.check_tables(databases=["default"])) == [
+        ("governance.E001", "The column agent_sessions_item.meaning of vectors is in no category of personal data and is not waived.")
+    ]
+
+
+def test_a_cache_a_queue_and_a_log_that_nobody_answers_for_are_named(settings):
+    settings.CACHES = {**settings.CACHES, "answers": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    settings.LOGGING = {**settings.LOGGING, "handlers": {"bodies": {"class": "logging.FileHandler"}}}
+
+    assert [error.msg.split(" is ")[0] for error in checks.check_stores()] == ["cache:answers", "log:bodies"]
+
+
+def test_an_entry_of_the_data_directory_that_nobody_knows_is_a_warning(settings, tmp_path):
+    settings.DATA_DIR = tmp_path
+    for name in ("exports", "postgres", "letters"):
+        (tmp_path / name).mkdir()
+
+    assert ids_and_texts(checks.check_folders()) == [
+        ("governance.W001", "letters in the data directory belongs to nothing that Lethe keeps.")
+    ]
+
+
+@isolate_apps("governance")
+def test_a_foreign_key_that_deletes_in_python_is_named(register):
+    class Note(models.Model):
+        session = models.ForeignKey(Session, models.CASCADE)
+
+        class Meta:
+            app_label = "governance"
+
+        def __str__(self):
+            return "note"
+
+    notes = TableCategory(key="notes", title="Notes", model=Note, order=("id",), about=ABOUT, limit=NoLimit("Test.", date(2026, 1, 1)))
+    register([*sessions_categories(), notes])
+
+    assert ids_and_texts(checks.check_relations()) == [("governance.E003", "governance.Note.session is not DO_NOTHING.")]
+
+
+def test_a_listener_for_deletes_is_named():
+    def listen(sender, **kwargs):
+        """Would never hear of a row that an erasure takes."""
+
+    post_delete.connect(listen, sender=Item)
+    try:
+        assert [(error.id, "agent_sessions.Item" in error.msg) for error in checks.check_relations()] == [("governance.E003", True)]
+    finally:
+        post_delete.disconnect(listen, sender=Item)
+
+
+@pytest.mark.parametrize("writers", [("sessions.domain.history.forget",), ("sessions.nowhere.insert",), ()])
+def test_a_category_without_a_writer_that_exists_is_an_error(register, writers):
+    declared = sessions_categories(**{category.key: {"writers": ("sessions.domain.history.insert",)} for category in sessions_categories()})
+    [items] = [category for category in declared if category.key == "items"]
+    items.writers = writers
+    register(declared)
+
+    assert [error.id for error in checks.check_writers()] == ["governance.E008"]
 
 
 def test_a_category_whose_table_lost_its_guard_is_named(db):

@@ -3,12 +3,12 @@
 from decimal import Decimal
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
-from governance.domain import erasure, exports, keys, notes, previews, registry, requests
+from governance.domain import clock, erasure, exports, keys, notes, previews, registry, requests
 from governance.domain.registry import Scope
 from governance.ids import uuid7
-from governance.models import Export, HeldCopy, SubjectLink
+from governance.models import ErasureStep, Export, HeldCopy, SubjectLink, SubjectRequest
 from sessions.models import Quota, QuotaCounter, QuotaReservation
 from tests.factories import governance as make
 from tests.factories import sessions as talk
@@ -144,6 +144,30 @@ def test_erasure_through_the_real_register(scope, subject, officer, neighbours):
     for entry in done.receipt["categories"]:
         assert entry["previewed"] == entry["erased"] + entry["anonymised"] + entry["already_absent"]
     assert Export.objects.count() == 2
+
+
+@pytest.mark.parametrize("key", sorted(registry.categories()))
+def test_category_whose_store_is_down_is_tried_again_and_leaves_neighbours_alone(
+    key, scope, subject, officer, neighbours, monkeypatch
+):
+    kept = [rows_of("subject_id", neighbour.id) for neighbour in neighbours]
+    _, token = previews.preview(subject=subject, by=officer)
+    request = requests.erase(subject=subject, token=token, confirm="anna", reason="subject_request", by=officer)
+
+    def down(*, scope, chunk):
+        raise OperationalError("the store is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry.get(key), "erase", down)
+        failed = erasure.work(request_id=request.id)
+
+    assert (failed.state, failed.resume_state) == ("failed_retryable", "executing")
+    assert not ErasureStep.objects.filter(category=key).exists()
+    assert [rows_of("subject_id", neighbour.id) for neighbour in neighbours] == kept
+    SubjectRequest.objects.update(lease_until=clock.now())
+    done = erasure.work(request_id=request.id)
+    assert (done.state, done.failure) == ("completed", None)
+    assert registry.get(key).verify(scope=scope) == 0
 
 
 def test_canary_in_every_text_is_gone_through_the_real_register(agent, tenant, officer):

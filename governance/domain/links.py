@@ -1,0 +1,30 @@
+"""Who else a row is about: its author, its recipients, people it mentions, operators who handled it.
+
+The row's own subject is in its column and has no link. What an erasure of a linked person does to the row depends on the
+role: see `Category.roles`.
+"""
+
+from uuid import UUID
+
+from governance.domain import registry
+from governance.models import SubjectLink
+
+Role = SubjectLink.Role
+
+
+def link(*, tenant_id: UUID, subject_id: UUID, category: str, row_id: str, role: str) -> SubjectLink:
+    """Note that a row names a person, in the transaction that writes the row. Doing it twice changes nothing.
+
+    `row_id` is the row's key as previews show it. Raises NotFound for an unknown category, ValueError for a role.
+    """
+    registry.get(category)
+    made, _ = SubjectLink.objects.get_or_create(
+        tenant_id=tenant_id, subject_id=subject_id, category=category, row_id=row_id, role=Role(role)
+    )
+    return made
+
+
+def linked_rows(*, tenant_id: UUID, subject_id: UUID, category: str) -> list[str]:
+    """Keys of other people's rows that name this person."""
+    found = SubjectLink.objects.filter(tenant_id=tenant_id, subject_id=subject_id, category=category)
+    return sorted(set(found.values_list("row_id", flat=True)))
