@@ -20,6 +20,9 @@ SETTINGS = {
     "maintenance_work_mem": "128MB",
     "max_connections": "300",
     "wal_recycle": "off",
+    # The server's log says what went wrong, not with which values.
+    "log_error_verbosity": "terse",
+    "log_min_error_statement": "panic",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }

@@ -226,6 +226,10 @@ LETHE = {
     "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
     "approval_hours": env.int("LETHE_APPROVAL_HOURS", default=24),
     "keepalive_seconds": env.int("LETHE_KEEPALIVE_SECONDS", default=15),
+    "purge_after_minutes": env.int("LETHE_PURGE_AFTER_MINUTES", default=60),
+    "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),
+    # How long backups and archived WAL are kept; None when nobody has said so.
+    "backup_days": env.int("LETHE_BACKUP_DAYS", default=None),
     "allow_private_providers": env.bool("LETHE_ALLOW_PRIVATE_PROVIDERS", default=False),
 }
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from governance.domain import erasure, exports, retention_runs, sweeping
+from governance.domain import erasure, exports, purge, retention_runs, sweeping
 from governance.models import SubjectRequest
 
 
@@ -12,6 +12,11 @@ from governance.models import SubjectRequest
 def sweep():
     """Every 15 s: take up what lies still, start what is due, end what has expired."""
     sweeping.sweep()
+
+
+@shared_task(name="governance.purge")
+def work_purge():
+    purge.work()
 
 
 @shared_task(name="governance.work_request")

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, fences, jobs, ledger, previews, receipts, recipients, registry, rules
+from governance.domain import audit, clock, fences, jobs, ledger, previews, purge, receipts, recipients, registry, rules
 from governance.errors import LetheError
 from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
 
@@ -227,6 +227,7 @@ def _complete(lease: jobs.Lease, request: SubjectRequest) -> None:
     preview = request.preview or {}
     touched = [entry["key"] for entry in preview.get("categories", []) if entry["rows"]]
     recipients.declare(request=request, categories=[*touched, *preview.get("late", {})])
+    purge.ask(request=request)
     receipt = receipts.issue(request=request)
     lease.release(state=State.COMPLETED, logically_erased_at=now, ended_at=now, drift=None)
     others = SubjectRequest.objects.filter(subject_id=request.subject_id).exclude(pk=request.pk)

@@ -98,12 +98,12 @@ def heartbeat(lease: Lease) -> Iterator[None]:
         thread.join()
 
 
-def enqueue(task: str, id: UUID) -> None:
-    """Tell a worker about the row once it is committed. Without a broker the sweeper finds it."""
+def enqueue(task: str, id: UUID | None = None) -> None:
+    """Tell a worker about the row, or just to look, once it is committed. Without a broker the sweeper finds it."""
 
     def send():
         try:
-            current_app.send_task(task, args=[str(id)])
+            current_app.send_task(task, args=[str(id)] if id else [])
         except (OperationalError, OSError):
             log.warning("enqueue_failed", task=task, id=str(id))
 

@@ -7,7 +7,7 @@ something more is known, such as that the bytes are gone or that a recipient has
 import hashlib
 import hmac
 from copy import deepcopy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -21,6 +21,8 @@ from governance.errors import Conflict, NotFound, Unavailable
 from governance.models import ErasureStep, Receipt, SubjectRequest
 
 SCHEMA = "lethe.receipt/1"
+# The bytes follow within a day (see domain/purge.py).
+PURGE_DUE = timedelta(hours=24)
 OUTCOMES = ("erased", "anonymised", "regenerated", "already_absent", "held", "retained", "skipped")
 # What an addendum may say anew; the rest stands as it was first stated.
 LATER = frozenset({"purge", "horizons", "exceptions", "verification", "effects_outside", "providers", "recipients"})
@@ -111,7 +113,7 @@ def build(*, request: SubjectRequest) -> dict[str, Any]:
         "due_at": _text(request.due_at),
         "extended_until": _text(request.extended_until),
         "logically_erased_at": _text(request.logically_erased_at),
-        "purge": {"state": "pending" if is_erasure else "none", "due_by": None, "purged_at": None},
+        "purge": {"state": "pending" if is_erasure else "none", "due_by": _due_by(request), "purged_at": None},
         "horizons": {"wal_until": None, "backups_until": None, "source": "operator_declared"},
         "categories": _categories(request, preview) if is_erasure else [],
         "corrections": request.corrections,
@@ -142,6 +144,11 @@ def build(*, request: SubjectRequest) -> dict[str, Any]:
         "audit_head": audit.head(tenant_id=request.tenant_id),
         "attests": "The operator states this. A signature does not prove that no copy exists.",
     }
+
+
+def _due_by(request: SubjectRequest) -> str | None:
+    erased = request.logically_erased_at
+    return _text(erased + PURGE_DUE) if erased else None
 
 
 def recipients_of(request: SubjectRequest) -> list[dict[str, Any]]:

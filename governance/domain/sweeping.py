@@ -4,7 +4,19 @@ from datetime import timedelta
 
 from django.db.models import Q
 
-from governance.domain import anchors, clock, clocks, erasure, exports, jobs, ledger, previews, requests, retention
+from governance.domain import (
+    anchors,
+    clock,
+    clocks,
+    erasure,
+    exports,
+    jobs,
+    ledger,
+    previews,
+    purge,
+    requests,
+    retention,
+)
 from governance.models import Fence, RetentionRun, SubjectRequest
 
 # How long the fence of an erasure that met new data waits for the second look, and previews keep their rows' bounds.
@@ -28,6 +40,7 @@ def sweep() -> dict[str, int]:
         "archives": exports.expire(),
         "files": exports.tidy(),
         "ledger": ledger.deliver_waiting(),
+        "purges": _start_purging(),
         "checkpoints": anchors.checkpoint_due(),
     }
 
@@ -39,6 +52,13 @@ def _take_up(model, task: str, states: tuple[str, ...]) -> int:
     for row_id in ids:
         jobs.enqueue(task, row_id)
     return len(ids)
+
+
+def _start_purging() -> int:
+    if not purge.is_due():
+        return 0
+    jobs.enqueue("governance.purge")
+    return 1
 
 
 def _lift_waiting_fences() -> int:

@@ -4,6 +4,7 @@ from governance.models.keys import ApiKey
 from governance.models.ledger import LedgerEntry, LedgerState, SuppressedIdentifier
 from governance.models.members import Member, Membership
 from governance.models.notes import AuditNote
+from governance.models.purges import PurgeJob, RequestPurge
 from governance.models.receipts import Receipt
 from governance.models.requests import (
     ErasureStep,
@@ -34,9 +35,11 @@ __all__ = [
     "Member",
     "Membership",
     "PlanChunk",
+    "PurgeJob",
     "Receipt",
     "RequestAlarm",
     "RequestRecipient",
+    "RequestPurge",
     "RetentionPolicy",
     "RetentionRun",
     "Subject",

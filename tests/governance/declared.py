@@ -42,7 +42,6 @@ def sessions_categories(**changes) -> list[TableCategory]:
             "items", Item, ("session_id", "seq"), group_of=("sessions", "session_id"),
             erase_after=("summaries",), sample_title=lambda item: item.content.get("text", ""),
         ),
-        table("summaries", Summary, ("id",), group_of=("sessions", "session_id"), size_expression="octet_length(t.text)"),
         table(
             "blobs", Blob, ("id",), group_of=("sessions", "session_id"), size_expression="t.size",
             export_fields=("id", "sha256", "media_type", "name", "size"), file=("sha256", "name", "data"),
