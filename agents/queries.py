@@ -11,6 +11,7 @@ from agents import code_defined
 from agents.definition import Definition
 from agents.errors import AgentDisabled, AgentNotPublished
 from agents.models import Agent, AgentVersion, EgressRule, Provider
+from governance import sql
 from governance.errors import NotFound
 
 # How a kind of provider is called in the list of prices and models.
@@ -35,22 +36,40 @@ def agent_named(*, tenant_id: UUID, name: str) -> Agent:
 
 
 def runnable(*, tenant_id: UUID, name: str) -> tuple[Agent, AgentVersion]:
-    """The agent and the version that new runs use, in one query.
+    """The agent and the version that new runs use, in one query: versions are kept.
 
     Raises NotFound, AgentDisabled (also for archived agents) and AgentNotPublished.
     """
     code_defined.materialise(tenant_id, name)
-    # The draft may be large and is not what runs.
-    agent = Agent.objects.of(tenant_id).filter(name=name).defer("draft").select_related("published").first()
-    if agent is None:
+    found = _RUNNABLE.first([tenant_id, name])
+    if found is None:
         raise NotFound
+    (agent,) = found
     if agent.archived_at:
         raise AgentDisabled("This agent is archived. Restore it to run it.")
     if agent.is_disabled:
         raise AgentDisabled
-    if agent.published is None:
+    if agent.published_id is None:
         raise AgentNotPublished
+    agent.published = version_by(agent.published_id)
     return agent, agent.published
+
+
+# The draft may be large and is not what runs.
+_RUNNABLE = sql.Reader(
+    "SELECT {agent} FROM agents_agent agent WHERE tenant_id = %s AND name = %s", agent=sql.Columns(Agent, without=["draft"])
+)
+_versions: dict[UUID, AgentVersion] = {}
+
+
+def version_by(version_id: UUID) -> AgentVersion:
+    """A version by its id. Versions never change, so each is read once per process."""
+    version = _versions.get(version_id)
+    if version is None:
+        if len(_versions) >= 512:
+            _versions.clear()
+        version = _versions[version_id] = AgentVersion.objects.get(id=version_id)
+    return version
 
 
 def versions_of(agent: Agent) -> QuerySet[AgentVersion]:

@@ -3,29 +3,47 @@
 Every function works inside the caller's transaction and expects the run's row to be locked, the session's before it.
 """
 
-from django.db.models.functions import Now
+from decimal import Decimal
 
+from psycopg.types.json import Jsonb
+
+from governance import sql
 from sessions.domain import approvals, events, history, leases, quotas
-from sessions.models import Item, ModelCall, Run, Session
+from sessions.models import Item, Run, Session
 
 
 def end(run: Run, status: str, last_events: list[tuple[str, dict]]) -> None:
     """Write the final status with the totals of the ledger. The caller holds the run's row."""
-    run.status, run.ended_at, run.lease_expires_at = status, Now(), None
-    _total(run)
-    run.request = {}
-    run.save(
-        update_fields=[
-            "status", "ended_at", "lease_expires_at", "error", "output", "request", "model_name", "model_calls", "tool_calls",
-            "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost",
-        ]
-    )  # fmt: skip
+    known_cost, last_seq, holds_quota = _total(run)
+    run.status, run.lease_expires_at, run.request = status, None, {}
     if last_events[0][0] == "run.completed":
         last_events[0][1].update(_usage_of(run))
-    events.append(run=run, events=last_events)
+    writes = {
+        "run": sql.Write(_END, [*(_stored(getattr(run, name)) for name in _WRITTEN), run.id]),
+        "event": events.insertion(run=run, first_seq=last_seq + 1, events=last_events),
+    }
     if run.session_id is not None:
-        leases.release(session_id=run.session_id, run_id=run.id)
-    quotas.settle(run=run)
+        writes["session"] = leases.releasing(session_id=run.session_id, run_id=run.id)
+    wake = events.waking(run)
+    ended = sql.together(**writes, then=sql.Write(wake.statement + ", ended_at FROM run", wake.values))
+    run.ended_at = ended[1] if ended else None
+    if holds_quota:
+        quotas.settle(run=run, cost=known_cost)
+
+
+_WRITTEN = (
+    "status", "error", "output", "model_name", "model_calls", "tool_calls", "input_tokens", "cached_tokens", "output_tokens",
+    "reasoning_tokens", "cost",
+)  # fmt: skip
+_END = (
+    "UPDATE agent_sessions_run SET ended_at = statement_timestamp(), lease_expires_at = NULL, request = '{}', "
+    + ", ".join(f"{name} = %s" for name in _WRITTEN)
+    + " WHERE id = %s RETURNING ended_at"
+)
+
+
+def _stored(value):
+    return Jsonb(value) if isinstance(value, dict | list) else value
 
 
 def items_of(run: Run):
@@ -33,20 +51,28 @@ def items_of(run: Run):
     return Item.objects.filter(session_id=run.session_id, seq__gte=run.first_seq or 0, run_id=run.id)
 
 
-def _total(run: Run) -> None:
-    calls = list(
-        ModelCall.objects.filter(run_id=run.id)
-        .order_by("number")
-        .values_list("model", "cost", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-    )
-    run.model_calls, run.model_name = len(calls), calls[-1][0] if calls else ""
-    run.input_tokens, run.cached_tokens, run.output_tokens, run.reasoning_tokens = (
-        sum(call[column] for call in calls) for column in (2, 3, 4, 5)
-    )
-    costs = [call[1] for call in calls]
-    run.cost = sum(costs) if costs and None not in costs else None
-    if run.session_id is not None and run.first_seq is not None:
-        run.tool_calls = items_of(run).filter(kind=Item.Kind.TOOL_RESULT).count()
+def _total(run: Run) -> tuple[Decimal, int, bool]:
+    """Put the ledger's totals on the run. Returns the known part of its cost, its last event's seq, and whether a quota
+    holds something for it."""
+    (
+        run.model_calls, run.model_name, run.input_tokens, run.cached_tokens, run.output_tokens, run.reasoning_tokens,
+        known_cost, is_priced, run.tool_calls, last_seq, holds_quota,
+    ) = sql.row(_TOTALS, [run.session_id, run.first_seq, run.id, run.id, run.id, run.id])  # fmt: skip
+    run.cost = known_cost if is_priced else None
+    return known_cost, last_seq, holds_quota
+
+
+# The lower bound of the items keeps this cheap in a session of any length.
+_TOTALS = """
+SELECT count(*), coalesce((array_agg(model ORDER BY number DESC))[1], ''),
+       coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint,
+       coalesce(sum(output_tokens), 0)::bigint, coalesce(sum(reasoning_tokens), 0)::bigint,
+       coalesce(sum(cost), 0), count(*) > 0 AND count(cost) = count(*),
+       (SELECT count(*) FROM agent_sessions_item WHERE session_id = %s AND seq >= %s AND run_id = %s AND kind = 'tool_result'),
+       (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %s),
+       EXISTS (SELECT FROM agent_sessions_quotareservation WHERE run_id = %s)
+FROM agent_sessions_modelcall WHERE run_id = %s
+"""
 
 
 def _usage_of(run: Run) -> dict:

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg.types.json import Jsonb
 
+from governance import sql
 from governance.errors import NotFound
 from sessions import notify
 from sessions.models import Item, Run, RunEvent
@@ -40,31 +41,49 @@ class Event:
     at: datetime
 
 
-def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]], lazily: bool = False) -> None:
-    """Write events with the seqs from `first_seq` on, and wake the readers at commit.
+def insertion(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> sql.Write:
+    """Writes events with the seqs from `first_seq` on; `waking` goes with it.
 
     The executing process counts the seqs itself; a second writer would violate the primary key and so learn that the
-    run is no longer its own. `lazily` does not wait for the disk: for what may be lost with the server.
+    run is no longer its own.
     """
     rows = []
     for offset, (kind, data) in enumerate(events):
         assert kind in TYPES, kind
         rows += [run.id, first_seq + offset, run.tenant_id, run.subject_id, kind, Jsonb(data)]
-    with connection.cursor() as cursor:
-        # One round trip for the rows and the wake-up.
-        cursor.execute(
-            ("WITH quick AS (SELECT set_config('synchronous_commit', 'off', true)), " if lazily else "WITH quick AS (SELECT 1), ")
-            + "written AS (INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
-            + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events))
-            + ") SELECT pg_notify(%s, %s) FROM quick",
-            [*rows, notify.EVENTS, run.id.hex],
-        )
+    return sql.Write(
+        "INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data) VALUES "
+        + ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(events)),
+        rows,
+    )
+
+
+def waking(run: Run) -> sql.Write:
+    """Wakes the readers of the run's events at commit."""
+    return sql.Write("SELECT pg_notify(%s, %s)", [notify.EVENTS, run.id.hex])
+
+
+def insert(
+    *, run: Run, first_seq: int, events: Sequence[tuple[str, dict]], lazily: bool = False, **writes: sql.Write
+) -> None:
+    """Write events, and `writes` with them, and wake the readers.
+
+    `lazily` does not wait for the disk: for what may be lost with the server.
+    """
+    wake = waking(run)
+    if lazily:
+        wake = sql.Write(wake.statement + ", set_config('synchronous_commit', 'off', true)", wake.values)
+    sql.together(**writes, events=insertion(run=run, first_seq=first_seq, events=events), then=wake)
 
 
 def append(*, run: Run, events: Sequence[tuple[str, dict]]) -> None:
     """Add events from outside the executing process. The caller holds the run's row."""
-    last = RunEvent.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
-    insert(run=run, first_seq=last + 1, events=events)
+    insert(run=run, first_seq=last_seq(run) + 1, events=events)
+
+
+def last_seq(run: Run) -> int:
+    """The seq of the run's newest event, 0 before the first."""
+    return sql.row("SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %s", [run.id])[0]
 
 
 def read(*, run: Run, after: int = 0) -> list[Event]:

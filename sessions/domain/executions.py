@@ -5,9 +5,11 @@ Whoever executes a run holds its session's lease. Locks are taken in one order: 
 
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
+from governance import sql
 from governance.ids import shown
 from sessions import dispatch, notify
 from sessions.context.tokens import count_item
@@ -17,23 +19,34 @@ from sessions.models import Item, Run, Session
 
 def begin(run: Run, session: Session | None, *, running: bool) -> None:
     """Take the lease and store the message. `run` may be new, or queued and about to start."""
-    if running:
-        run.status, run.lease_expires_at = Run.Status.RUNNING, leases.until()
+    if not running:
+        run.save(force_insert=True)
+        return
+    is_new = run._state.adding
+    run.status = Run.Status.RUNNING
+    run.attempts += 1
+    writes = {}
+    if session is not None:
+        if "message" in run.request:
+            writes["item"] = _message(run, session)
+        writes["session"] = leases.taking(session=session, run=run)
+    if is_new:
+        writes["run"] = _insertion(run)
+        run._state.adding = False
+    else:
+        run.lease_expires_at = leases.until()
         if run.started_at is None:
             run.started_at = Now()
-        run.attempts += 1
-    is_new = run._state.adding
-    if session is not None and running:
-        if "message" in run.request:
-            _store_message(run, session)
-        leases.take(session=session, run=run)
-    run.save(force_insert=is_new, force_update=not is_new)
-    if running:
-        started = ("run.started", _as_started(run, session))
-        if is_new:
-            events.insert(run=run, first_seq=1, events=[started])
-        else:
-            events.append(run=run, events=[started])
+        run.save(force_update=True)
+    first_seq = 1 if is_new else events.last_seq(run) + 1
+    writes["event"] = events.insertion(run=run, first_seq=first_seq, events=[("run.started", _as_started(run, session))])
+    # Foreign keys are checked at commit, so the order of the rows is free.
+    sql.together(**writes, then=events.waking(run))
+
+
+def _insertion(run: Run) -> sql.Write:
+    lease = (leases.UNTIL, [settings.LETHE["lease_seconds"]])
+    return sql.insertion(run, started_at=("statement_timestamp()", []), lease_expires_at=lease)
 
 
 def _as_started(run: Run, session: Session | None) -> dict:
@@ -43,8 +56,8 @@ def _as_started(run: Run, session: Session | None) -> dict:
     }  # fmt: skip
 
 
-def _store_message(run: Run, session: Session) -> None:
-    """Put the message into the history; the counters of the locked session are written with the lease."""
+def _message(run: Run, session: Session) -> sql.Write:
+    """Puts the message into the history; the counters of the locked session are written with the lease."""
     request = run.request
     content = {"text": request["message"]}
     if request.get("attachments"):
@@ -57,10 +70,9 @@ def _store_message(run: Run, session: Session) -> None:
         kind=Item.Kind.MESSAGE, role="user", content=content, turn=session.turns, group=session.head_seq,
         tokens=count_item("message", content), run_id=run.id,
     )  # fmt: skip
-    # Foreign keys are checked at commit, so the item may come before its run.
-    history.insert(session=session, first_seq=session.head_seq, entries=[entry])
     # The words live in the history now; the row keeps what a continuation needs.
     run.request = {name: request[name] for name in ("parameters", "culture") if request.get(name)}
+    return history.insertion(session=session, first_seq=session.head_seq, entries=[entry])
 
 
 def begin_next(*, session_id: UUID, where: str = "here") -> Run | None:
@@ -121,10 +133,11 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
     with transaction.atomic():
         if run.session_id is not None:
             # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
-            leases.lock(run.session_id)
-        locked = Run.objects.select_for_update().filter(id=run.id).first()
-        if locked is None or locked.status != Run.Status.RUNNING:
+            sql.execute("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [run.session_id])
+        found = _LOCKED.first([run.id])
+        if found is None:
             return False
+        (locked,) = found
         locked.error, locked.output = error, output
         if status == Run.Status.AWAITING_APPROVAL:
             _pause(locked)
@@ -137,6 +150,9 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
     if is_next:
         begin_next(session_id=locked.session_id)
     return True
+
+
+_LOCKED = sql.Reader("SELECT {run} FROM agent_sessions_run run WHERE id = %s AND status = 'running' FOR UPDATE", run=Run)
 
 
 def hand_back(*, run: Run) -> None:

@@ -3,13 +3,14 @@
 Items are append-only. A session reads its own items and, after a fork, ranges of its ancestors' (`Session.shared`).
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import connection
 from psycopg.types.json import Jsonb
 
+from governance import sql
 from governance.errors import Invalid
 from sessions.models import Item, Session
 
@@ -47,8 +48,8 @@ def segments(session: Session) -> list[tuple[UUID, int, int]]:
     return [*shared, (session.id, start, session.head_seq)]
 
 
-def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
-    """Write items with the seqs from `first_seq` on. The caller holds the session's row."""
+def insertion(*, session: Session, first_seq: int, entries: list[NewItem]) -> sql.Write:
+    """Writes items with the seqs from `first_seq` on. The caller holds the session's row."""
     rows = [
         (
             session.id, first_seq + offset, session.tenant_id, session.subject_id, entry.run_id, entry.kind,
@@ -56,12 +57,16 @@ def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
         )
         for offset, entry in enumerate(entries)
     ]  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute(
-            'INSERT INTO agent_sessions_item (session_id, seq, tenant_id, subject_id, run_id, kind, role, turn, "group", '
-            "tokens, content, is_hidden) VALUES " + ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, false)"] * len(rows)),
-            [value for row in rows for value in row],
-        )
+    return sql.Write(
+        'INSERT INTO agent_sessions_item (session_id, seq, tenant_id, subject_id, run_id, kind, role, turn, "group", '
+        "tokens, content, is_hidden) VALUES " + ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, false)"] * len(rows)),
+        [value for row in rows for value in row],
+    )
+
+
+def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
+    """`insertion`, done."""
+    insertion(session=session, first_seq=first_seq, entries=entries).run()
 
 
 def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> list[tuple]:
@@ -84,15 +89,18 @@ def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> lis
 
 def _descending(owner: UUID, first: int, last: int) -> Iterator[tuple]:
     while last >= first:
-        rows = list(
-            Item.objects.filter(session_id=owner, seq__gte=first, seq__lte=last, is_hidden=False)
-            .order_by("-seq")
-            .values_list(*_COLUMNS)[:_PAGE]
-        )
-        yield from rows
+        rows = sql.rows(_NEWEST, [owner, first, last, _PAGE])
+        for *columns, content in rows:
+            yield (*columns, json.loads(content))
         if len(rows) < _PAGE:
             return
         last = rows[-1][0] - 1
+
+
+_NEWEST = (
+    "SELECT " + ", ".join(f'"{name}"' for name in _COLUMNS) + " FROM agent_sessions_item"
+    " WHERE session_id = %s AND seq BETWEEN %s AND %s AND NOT is_hidden ORDER BY seq DESC LIMIT %s"
+)
 
 
 def page(*, session: Session, before: str | None = None, after: str | None = None, limit: int = 50) -> Page:

@@ -10,9 +10,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models.functions import Now
 
+from governance import sql
 from sessions.models import Run, Session
 
 FRONT = 10
+# A lease that is taken or renewed now, by the clock of the database; `until` is the same for the ORM.
+UNTIL = "statement_timestamp() + make_interval(secs => %s)"
 
 
 def until():
@@ -22,23 +25,29 @@ def until():
 
 def lock(session_id: UUID) -> Session | None:
     """The session with its row locked; whoever comes second waits for the first to commit."""
-    return Session.objects.select_for_update().filter(id=session_id).first()
+    found = _LOCKED.first([session_id])
+    return found[0] if found else None
+
+
+_LOCKED = sql.Reader("SELECT {session} FROM agent_sessions_session session WHERE id = %s FOR UPDATE", session=Session)
 
 
 def is_live(session: Session) -> bool:
     """Whether a turn holds the session, by the database's clock. An expired lease holds nothing."""
     if session.lease_run_id is None:
         return False
-    return Session.objects.filter(id=session.id, lease_run_id=session.lease_run_id, lease_expires_at__gt=Now()).exists()
+    live = "SELECT FROM agent_sessions_session WHERE id = %s AND lease_run_id = %s AND lease_expires_at > statement_timestamp()"
+    return sql.row(live, [session.id, session.lease_run_id]) is not None
 
 
-def take(*, session: Session, run: Run) -> None:
-    """Give the locked, free session to `run`, and write its counters."""
-    Session.objects.filter(id=session.id).update(
-        lease_run_id=run.id, lease_expires_at=until(), last_active_at=Now(), head_seq=session.head_seq, turns=session.turns,
-        version=session.version,
-    )  # fmt: skip
+def taking(*, session: Session, run: Run) -> sql.Write:
+    """Gives the locked, free session to `run`, and writes its counters."""
     session.lease_run_id = run.id
+    return sql.Write(
+        f"UPDATE agent_sessions_session SET lease_run_id = %s, lease_expires_at = {UNTIL}, last_active_at = statement_timestamp(),"
+        " head_seq = %s, turns = %s, version = %s WHERE id = %s",
+        [run.id, settings.LETHE["lease_seconds"], session.head_seq, session.turns, session.version, session.id],
+    )
 
 
 def renew(*, run_id: UUID, session_id: UUID | None) -> bool:
@@ -50,24 +59,34 @@ def renew(*, run_id: UUID, session_id: UUID | None) -> bool:
     return bool(Session.objects.filter(id=session_id, lease_run_id=run_id).update(lease_expires_at=until()))
 
 
-def release(*, session_id: UUID, run_id: UUID) -> None:
-    Session.objects.filter(id=session_id, lease_run_id=run_id).update(
-        lease_run_id=None, lease_expires_at=None, last_active_at=Now()
+def releasing(*, session_id: UUID, run_id: UUID) -> sql.Write:
+    """Gives the session back, if the run holds it."""
+    return sql.Write(
+        "UPDATE agent_sessions_session SET lease_run_id = NULL, lease_expires_at = NULL, last_active_at = statement_timestamp()"
+        " WHERE id = %s AND lease_run_id = %s",
+        [session_id, run_id],
     )
+
+
+def release(*, session_id: UUID, run_id: UUID) -> None:
+    releasing(session_id=session_id, run_id=run_id).run()
 
 
 def unfinished(session_id: UUID) -> list[Run]:
     """The session's runs that are not over: running first, then as they will start. Slim rows."""
-    found = Run.objects.filter(
-        session_id=session_id, status__in=[Run.Status.RUNNING, Run.Status.QUEUED, Run.Status.AWAITING_APPROVAL]
-    )
     order = {Run.Status.RUNNING: 0, Run.Status.QUEUED: 1, Run.Status.AWAITING_APPROVAL: 2}
-    rows = list(found.only("id", "status", "priority", "tenant_id", "subject_id").order_by("-priority", "id"))
-    return sorted(rows, key=lambda run: order[run.status])
+    return sorted((run for (run,) in _UNFINISHED.all([session_id])), key=lambda run: order[run.status])
+
+
+_UNFINISHED = sql.Reader(
+    "SELECT {run} FROM agent_sessions_run run"
+    " WHERE session_id = %s AND status IN ('queued', 'running', 'awaiting_approval') ORDER BY priority DESC, id",
+    run=sql.Columns(Run, only=["id", "status", "priority", "tenant_id", "subject_id"]),
+)
 
 
 def has_queued(session_id: UUID) -> bool:
-    return Run.objects.filter(session_id=session_id, status=Run.Status.QUEUED).exists()
+    return sql.row("SELECT FROM agent_sessions_run WHERE session_id = %s AND status = 'queued' LIMIT 1", [session_id]) is not None
 
 
 def next_queued(session_id: UUID) -> Run | None:

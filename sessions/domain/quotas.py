@@ -177,9 +177,13 @@ def reserve(
     )
 
 
-def settle(*, run: Run) -> None:
-    """Replace what the run held by what it used. A second call finds nothing to do."""
-    cost = run.cost
+def settle(*, run: Run, cost: Decimal | None = None) -> None:
+    """Replace what the run held by what it used. A second call finds nothing to do.
+
+    `cost` is the known part of the run's cost in US dollars; left out, it is the run's own or read from the ledger.
+    """
+    if cost is None:
+        cost = run.cost
     if cost is None:
         cost = ModelCall.objects.filter(run_id=run.id).aggregate(known=Sum("cost"))["known"] or Decimal(0)
     metering.book(

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from django.db import Error as DatabaseError
 from django.db import transaction
-from django.db.models import F, Sum
-from django.db.models.functions import Now
+from django.db.models import Sum
 
+from governance import sql
 from governance.domain import fences
 from governance.errors import SubjectFenced
 from governance.models import Subject
@@ -24,7 +24,7 @@ from governance.text import clean_json
 from sessions.domain import approvals, blobs, events, history, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
-from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
+from sessions.models import Approval, Item, ModelCall, Run, Session
 from sessions.threads import in_thread
 
 _DELTA_SECONDS = 0.05
@@ -194,12 +194,14 @@ class RunStore:
     @transaction.atomic
     def _add(self, entries: list[Entry], new_events: list[tuple[str, dict]], call: CallRecord | None) -> list[ItemView]:
         views = self._number(entries)
+        writes: dict[str, sql.Write] = {}
         if views and self.session is not None:
             self._claim(len(views))
-            history.insert(session=self.session, first_seq=views[0].seq, entries=[self._row(view) for view in views])
+            rows = [self._row(view) for view in views]
+            writes["items"] = history.insertion(session=self.session, first_seq=views[0].seq, entries=rows)
         if call is not None:
-            self._ledger(call)
-        self._write_events([self._named(event, views) for event in new_events])
+            writes["ledger"] = self._ledger(call)
+        self._write_events([self._named(event, views) for event in new_events], **writes)
         self._items = [*self._items, *views]
         self._note_progress(views)
         return views
@@ -229,9 +231,11 @@ class RunStore:
 
     def _claim(self, number: int) -> None:
         """Reserve `number` seqs: one conditional UPDATE, refused when the lease or the version is not ours any more."""
-        changed = Session.objects.filter(
-            id=self.session.id, lease_run_id=self.run.id, version=self.session.version
-        ).update(version=F("version") + 1, head_seq=F("head_seq") + number, last_active_at=Now())
+        changed = sql.execute(
+            "UPDATE agent_sessions_session SET version = version + 1, head_seq = head_seq + %s, last_active_at = statement_timestamp()"
+            " WHERE id = %s AND lease_run_id = %s AND version = %s",
+            [number, self.session.id, self.run.id, self.session.version],
+        )
         if not changed:
             self._lost()
         self.session.version += 1
@@ -275,26 +279,28 @@ class RunStore:
             return kind, clean_json(data)
         return kind, {**{name: value for name, value in data.items() if name not in _NAMED_BY_ITEM[kind]}, "item_seq": view.seq}
 
-    def _ledger(self, call: CallRecord) -> None:
-        priced = usage.price_call(tenant_id=self.run.tenant_id, provider_id=call.provider_id, call=call)
+    def _ledger(self, call: CallRecord) -> sql.Write:
+        priced = call.price(call) if call.price else usage.UNKNOWN
         self._calls += 1
         self._tokens += call.input_tokens + call.output_tokens
         self._cost += priced.cost or Decimal(0)
-        ModelCall.objects.create(
+        line = ModelCall(
             tenant_id=self.run.tenant_id, subject_id=self.run.subject_id, run_id=self.run.id, agent_id=self.run.agent_id,
             number=self._calls, provider=call.provider, model=call.model, input_tokens=call.input_tokens,
             cached_tokens=call.cached_tokens, output_tokens=call.output_tokens, reasoning_tokens=call.reasoning_tokens,
             is_estimated=call.is_estimated, cost=priced.cost, prices=priced.prices, context=call.context,
             duration_ms=call.duration_ms,
         )  # fmt: skip
+        return sql.insertion(line)
 
-    def _write_events(self, new_events: list[tuple[str, dict]], *, lazily: bool = False) -> None:
-        """Buffered deltas first, then `new_events`."""
+    def _write_events(self, new_events: list[tuple[str, dict]], *, lazily: bool = False, **writes: sql.Write) -> None:
+        """Buffered deltas first, then `new_events`; `writes` go along."""
         pending = [*self._buffer.take(), *new_events]
-        if not pending:
-            return
-        events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending, lazily=lazily)
-        self._event_seq += len(pending)
+        if pending:
+            events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending, lazily=lazily, **writes)
+            self._event_seq += len(pending)
+        elif writes:
+            sql.together(**writes, then=sql.Write("SELECT 1"))
 
     def _note_progress(self, views: list[ItemView]) -> None:
         for view in views:
@@ -312,13 +318,17 @@ def _item_of(kind: str, data: dict, views: list[ItemView]) -> ItemView | None:
     return None
 
 
-def open_store(*, run: Run, session: Session | None, token_budget: int, first_message: ItemView | None = None) -> RunStore:
-    """Load what a run needs, whether it starts, continues after an approval, or after a crash."""
+def open_store(
+    *, run: Run, session: Session | None, last_event: int, token_budget: int, first_message: ItemView | None = None
+) -> RunStore:
+    """Load what a run needs, whether it starts, continues after an approval, or after a crash.
+
+    `last_event` is the seq of its last stored event.
+    """
     rows = history.load_tail(session=session, token_budget=token_budget) if session else []
     items = [ItemView(seq, kind, role, turn, group, tokens, content) for seq, kind, role, turn, group, tokens, content in rows]
     if session is None and first_message is not None:
         items = [first_message]
-    last_event = RunEvent.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
     is_fresh = last_event <= 1
     return RunStore(
         run=run, session=session, items=items, event_seq=last_event,

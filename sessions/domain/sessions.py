@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from agents.models import Agent, AgentVersion
+from governance import sql
 from governance.actors import Actor
 from governance.domain import audit, fences
 from governance.errors import Conflict, Invalid, NotFound, VersionConflict
@@ -39,8 +40,13 @@ def checked_key(key: str) -> str:
 
 def find(*, tenant_id: UUID, agent: Agent, subject: Subject | None, key: str) -> Session | None:
     """The stored session of this identity, or none."""
-    subject_id = subject.id if subject else None
-    return Session.objects.filter(tenant_id=tenant_id, agent=agent, subject_id=subject_id, key=key).first()
+    found = _FOUND.first([tenant_id, agent.id, key, subject.id]) if subject else _FOUND_WITHOUT_SUBJECT.first([tenant_id, agent.id, key])
+    return found[0] if found else None
+
+
+_FIND = "SELECT {session} FROM agent_sessions_session session WHERE tenant_id = %s AND agent_id = %s AND key = %s AND subject_id "
+_FOUND = sql.Reader(_FIND + "= %s", session=Session)
+_FOUND_WITHOUT_SUBJECT = sql.Reader(_FIND + "IS NULL", session=Session)
 
 
 def get_or_create(

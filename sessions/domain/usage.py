@@ -55,12 +55,6 @@ def price(*, provider: Provider, model: str, usage: Usage, at: datetime | None =
     return _by_operator(model_entry(provider, model) or {}, usage) or _by_list(provider, model, usage, at) or UNKNOWN
 
 
-def price_call(*, tenant_id: UUID, provider_id: UUID | None, call: Any) -> Priced:
-    """`price` for a ledger line of the engine, whose provider may have been deleted meanwhile."""
-    provider = Provider.objects.filter(tenant_id=tenant_id, id=provider_id).first() if provider_id else None
-    return price(provider=provider, model=call.model, usage=call) if provider else UNKNOWN
-
-
 def _by_operator(entry: dict, usage: Usage) -> Priced | None:
     """By the operator's own prices; they count when there is one for input and one for output."""
     paid, out = _number(entry.get("input_price")), _number(entry.get("output_price"))

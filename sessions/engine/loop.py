@@ -311,7 +311,7 @@ class _Turn:
             is_estimated=usage.is_estimated,
             duration_ms=answer.duration_ms,
             context=view.report() if view is not None else [],
-            provider_id=provider.id,
+            price=provider.price,
         )
 
     def _learn(self, answer: Answer, prepared: Prepared) -> None:

@@ -35,7 +35,7 @@ class ProviderConfig:
     """One provider of the tenant as the engine needs it.
 
     `kind` is demo, openai, openai_compatible, anthropic or google. `key` is the secret itself. `limits` are by model
-    name. `is_open` asks the shared circuit breaker; `record` tells it how a call went: failures always, a success
+    name. `price` gives the cost of a ledger line, None where nobody knows. `is_open` asks the shared circuit breaker; `record` tells it how a call went: failures always, a success
     only when `failures` says that there were some, so that a healthy provider costs no write.
     """
 
@@ -46,9 +46,9 @@ class ProviderConfig:
     api: str = "responses"
     key: str | None = field(default=None, repr=False)
     limits: dict[str, Limits] = field(default_factory=dict)
-    prices: dict[str, Any] = field(default_factory=dict)
     max_concurrency: int | None = None
     failures: int = 0
+    price: Callable[[Any], Any] | None = None
     is_open: Callable[[], Awaitable[bool]] = _never_open
     record: Callable[[bool], Awaitable[None]] = _ignore
 

@@ -4,11 +4,10 @@ The engine knows no database. Everything that must survive goes through a `Store
 happened, so that a start, a resumed approval and a continuation after a crash are the same code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
-from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,10 @@ class ItemView:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """The ledger line of one paid model call. `context` is its report: [{"layer", "tokens", "sources", "left_out"}]."""
+    """The ledger line of one paid model call. `context` is its report: [{"layer", "tokens", "sources", "left_out"}].
+
+    `price` takes the line and gives its price (`sessions.domain.usage.Priced`).
+    """
 
     provider: str
     model: str
@@ -52,7 +54,7 @@ class CallRecord:
     is_estimated: bool
     duration_ms: int
     context: list[dict[str, Any]]
-    provider_id: UUID | None
+    price: Callable[["CallRecord"], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ from django.db import connection
 from agents import queries as catalogue
 from agents.definition import Definition
 from agents.domain import breaker, providers
-from agents.models import Provider
+from agents.models import Agent, Provider
+from governance import sql
 from sessions.context import tokens
 from sessions.context.assemble import input_limit
-from sessions.domain import definitions, run_store
+from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
 from sessions.engine import providers as engine_providers
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
-from sessions.engine.store import ItemView
+from sessions.engine.store import CallRecord, ItemView
 from sessions.engine.toolbox import Identity, ToolBox
-from sessions.models import Run
+from sessions.models import Run, Session
 from sessions.threads import in_thread
 
 # A view never needs more than this, whatever window a model offers.
@@ -59,17 +60,20 @@ def load(run_id: UUID) -> Job | None:
 
     Raises LetheError when its definition, provider or state cannot be used.
     """
-    run = Run.objects.select_related("agent", "version", "session").filter(id=run_id, status=Run.Status.RUNNING).first()
-    if run is None:
+    found = _RUNNING.first([run_id])
+    if found is None:
         return None
+    run, run.session, run.agent, last_event = found
+    run.version = catalogue.version_by(run.version_id) if run.version_id else None
     definition = definitions.compiled(
         tenant_id=run.tenant_id, version=run.version, document=run.version.document if run.version else run.document, agent_name=run.agent.name
     )
     request = run.request
     models = ModelSource.from_definition(definition, [config_of(row) for row in _providers(run.tenant_id, definition)])
     store = run_store.open_store(
-        run=run, session=run.session, token_budget=_token_budget(definition, models), first_message=_only_message(run)
-    )
+        run=run, session=run.session, last_event=last_event, token_budget=_token_budget(definition, models),
+        first_message=_only_message(run),
+    )  # fmt: skip
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
     )
@@ -88,9 +92,25 @@ def load(run_id: UUID) -> Job | None:
     )
 
 
+_RUNNING = sql.Reader(
+    """
+    SELECT {run}, {session}, {agent}, (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = run.id)
+    FROM agent_sessions_run run
+    LEFT JOIN agent_sessions_session session ON session.id = run.session_id
+    JOIN agents_agent agent ON agent.id = run.agent_id
+    WHERE run.id = %s AND run.status = 'running'
+    """,
+    run=Run, session=Session, agent=sql.Columns(Agent, without=["draft", "description"]),
+)  # fmt: skip
+_PROVIDERS = sql.Reader(
+    "SELECT {provider} FROM agents_provider provider WHERE tenant_id = %s AND name = ANY(%s) AND NOT is_disabled",
+    provider=Provider,
+)
+
+
 def _providers(tenant_id: UUID, definition: Definition) -> list[Provider]:
     names = {definition.model.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
-    return list(catalogue.providers_of(tenant_id).filter(name__in=names, is_disabled=False))
+    return [provider for (provider,) in _PROVIDERS.all([tenant_id, list(names)])]
 
 
 def config_of(provider: Provider) -> ProviderConfig:
@@ -100,8 +120,12 @@ def config_of(provider: Provider) -> ProviderConfig:
     return ProviderConfig(
         id=provider.id, name=provider.name, kind=provider.kind, base_url=provider.base_url, api=provider.api,
         key=providers.secret_of(provider), limits=known, max_concurrency=provider.max_concurrency, failures=provider.failures,
-        is_open=partial(_is_open, provider), record=partial(_record, provider.id),
+        price=partial(_price, provider), is_open=partial(_is_open, provider), record=partial(_record, provider.id),
     )  # fmt: skip
+
+
+def _price(provider: Provider, call: CallRecord) -> usage.Priced:
+    return usage.price(provider=provider, model=call.model, usage=call)
 
 
 def _limits(provider: Provider, model: str) -> Limits:

@@ -71,7 +71,7 @@ def held(agent, actor, key="case-1"):
         tenant_id=actor.tenant_id, agent=agent, version=agent.published, session=session, status=Run.Status.RUNNING,
         started_by="test", actor_kind="system", actor_ref="x", lease_expires_at=Now() + timedelta(seconds=60),
     )  # fmt: skip
-    leases.take(session=session, run=run)
+    leases.taking(session=session, run=run).run()
     return session, run
 
 

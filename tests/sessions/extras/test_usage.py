@@ -15,7 +15,7 @@ from agents.models import Provider
 from governance.errors import Invalid
 from governance.ids import uuid7
 from sessions.domain import usage
-from sessions.domain.usage import UNKNOWN, price, price_call, summary
+from sessions.domain.usage import UNKNOWN, price, summary
 from sessions.models import Run
 from tests.factories import governance as people
 from tests.factories import sessions as made
@@ -160,17 +160,6 @@ def test_own_prices_and_list_prices_reckon_alike(paid, out):
     assert price(provider=own, model="gpt-5-mini", usage=tokens).cost == (
         price(provider=openai(), model="gpt-5-mini", usage=tokens, at=AT).cost
     )
-
-
-@pytest.mark.django_db
-def test_price_call_finds_the_tenants_provider_only(tenant, stranger):
-    provider = made.provider(tenant, "openai")
-    call = made.ModelCall(model="gpt-5-mini", input_tokens=1_000, output_tokens=0)
-
-    assert price_call(tenant_id=tenant.id, provider_id=provider.id, call=call).cost == Decimal("0.00025")
-    assert price_call(tenant_id=stranger.id, provider_id=provider.id, call=call) == UNKNOWN
-    assert price_call(tenant_id=tenant.id, provider_id=uuid7(), call=call) == UNKNOWN
-    assert price_call(tenant_id=tenant.id, provider_id=None, call=call) == UNKNOWN
 
 
 # Summary

@@ -1,0 +1,148 @@
+"""Statements that are written out, for what every turn does.
+
+Django's ORM builds its statement anew each time. For a row as wide as a run's that takes Python ten times as long as
+PostgreSQL (see tests/bench/turns.py), so the way of a turn is plain SQL: models say what a row is, and are read and
+written by statements that are prepared once. Everything that is not on that way uses the ORM.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection, models
+from django.db.models.expressions import DatabaseDefault
+from psycopg.types.json import Jsonb
+
+
+def execute(statement: str, values: Sequence[Any] = ()) -> int:
+    """Run a statement; returns how many rows it changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.rowcount
+
+
+def row(statement: str, values: Sequence[Any] = ()) -> tuple | None:
+    """The first row, or None. JSON arrives as text."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()
+
+
+def rows(statement: str, values: Sequence[Any] = ()) -> list[tuple]:
+    """All rows. JSON arrives as text."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A statement with its values, to be run alone or together with others."""
+
+    statement: str
+    values: Sequence[Any] = ()
+
+    def run(self) -> int:
+        return execute(self.statement, self.values)
+
+
+def together(*, then: Write, **writes: Write) -> tuple | None:
+    """Run several writes in one round trip, then read: the first row of `then`.
+
+    They act at once and see nothing of each other; `then` sees what they return, by their names.
+    """
+    parts = ", ".join(f"{name} AS ({write.statement})" for name, write in writes.items())
+    values = [value for write in writes.values() for value in write.values]
+    return row(f"WITH {parts} {then.statement}", [*values, *then.values])
+
+
+class Columns:
+    """The columns of a model that a statement reads: all of them, `only` some, or all `without` some.
+
+    Fields that are left out are read from the database when they are asked for, as with `QuerySet.defer`.
+    """
+
+    def __init__(self, model: type[models.Model], *, only: Iterable[str] = (), without: Iterable[str] = ()):
+        only, without = set(only), set(without)
+        fields = model._meta.concrete_fields
+        chosen = [field for field in fields if (not only or field.attname in only) and field.attname not in without]
+        assert chosen[0].primary_key, "a row is known by its first column"
+        self.model = model
+        self.names = [field.attname for field in chosen]
+        self.columns = [field.column for field in chosen]
+        self.json = [index for index, field in enumerate(chosen) if isinstance(field, models.JSONField)]
+
+    def instance(self, values: list[Any]) -> models.Model | None:
+        """The row as an instance; None for the empty side of an outer join."""
+        if values[0] is None:
+            return None
+        for index in self.json:
+            if values[index] is not None:
+                values[index] = json.loads(values[index])
+        return self.model.from_db(connection.alias, self.names, values)
+
+
+class Reader:
+    """Reads model instances by one statement, in which `{name}` stands for the columns of the table alias `name`.
+
+    `Reader("SELECT {run}, {session} FROM ... run LEFT JOIN ... session ON ...", run=Run, session=Session)`. What the
+    statement selects after them comes along as it is. The given names are in the order of the statement.
+    """
+
+    def __init__(self, statement: str, **parts: type[models.Model] | Columns):
+        self.parts = [part if isinstance(part, Columns) else Columns(part) for part in parts.values()]
+        listed = {
+            name: ", ".join(f'{name}."{column}"' for column in part.columns)
+            for name, part in zip(parts, self.parts, strict=True)
+        }
+        self.statement = statement.format(**listed)
+
+    def first(self, values: Sequence[Any]) -> tuple | None:
+        """(instance, ..., further columns) of the first row, or None."""
+        found = row(self.statement, values)
+        return None if found is None else self._read(found)
+
+    def all(self, values: Sequence[Any]) -> list[tuple]:
+        return [self._read(found) for found in rows(self.statement, values)]
+
+    def _read(self, found: tuple) -> tuple:
+        instances, start = [], 0
+        for part in self.parts:
+            end = start + len(part.names)
+            instances.append(part.instance(list(found[start:end])))
+            start = end
+        return (*instances, *found[start:])
+
+
+def insertion(instance: models.Model, **expressions: tuple[str, list[Any]]) -> Write:
+    """Stores a new row. `expressions` are columns that the database computes: `ended_at=("now()", [])`."""
+    meta = instance._meta
+    given = {
+        field.column: getattr(instance, field.attname) for field in meta.concrete_fields if field.attname not in expressions
+    }
+    left_to_database = frozenset(name for name, value in given.items() if isinstance(value, DatabaseDefault))
+    statement, json_columns = _insertion(
+        type(instance), left_to_database, tuple((name, text) for name, (text, _) in expressions.items())
+    )
+    values = [
+        Jsonb(value) if column in json_columns and value is not None else value
+        for column, value in given.items()
+        if column not in left_to_database
+    ]
+    return Write(statement, [*values, *(value for _, more in expressions.values() for value in more)])
+
+
+@lru_cache(maxsize=256)
+def _insertion(
+    model: type[models.Model], left_to_database: frozenset[str], expressions: tuple[tuple[str, str], ...]
+) -> tuple[str, frozenset[str]]:
+    meta, computed = model._meta, dict(expressions)
+    plain = [field.column for field in meta.concrete_fields if field.attname not in computed and field.column not in left_to_database]
+    columns = [*plain, *(meta.get_field(name).column for name in computed)]
+    values = [*("%s" for _ in plain), *computed.values()]
+    statement = 'INSERT INTO "{}" ({}) VALUES ({})'.format(
+        meta.db_table, ", ".join(f'"{column}"' for column in columns), ", ".join(values)
+    )
+    return statement, frozenset(field.column for field in meta.concrete_fields if isinstance(field, models.JSONField))
