@@ -11,13 +11,12 @@ from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
 from psycopg.types.json import Jsonb
 
 from governance import sql
 from governance.errors import NotFound
 from sessions import notify
-from sessions.models import Item, Run, RunEvent
+from sessions.models import Item, ModelCall, Run, RunEvent
 from sessions.threads import in_thread
 
 ENDINGS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
@@ -91,17 +90,30 @@ def read(*, run: Run, after: int = 0) -> list[Event]:
     rows = list(
         RunEvent.objects.filter(run_id=run.id, seq__gt=after).order_by("seq").values_list("seq", "type", "data", "at")[:_READ_LIMIT]
     )
-    wanted = {data["item_seq"] for _, _, data, _ in rows if "item_seq" in data}
-    contents = _contents(run, wanted) if wanted else {}
-    return [Event(seq, kind, _completed(kind, data, contents), at) for seq, kind, data, at in rows]
+    texts, reports = _contents(run, rows), _reports(run, rows)
+    return [Event(seq, kind, _completed(kind, data, texts, reports), at) for seq, kind, data, at in rows]
 
 
-def _contents(run: Run, seqs: set[int]) -> dict[int, dict]:
-    found = Item.objects.filter(session_id=run.session_id, seq__in=seqs, run_id=run.id).values_list("seq", "content")
-    return dict(found)
+def _contents(run: Run, rows: list[tuple]) -> dict[int, dict]:
+    """Contents of the items that the events name, by seq."""
+    seqs = {data["item_seq"] for _, _, data, _ in rows if "item_seq" in data}
+    if not seqs:
+        return {}
+    return dict(Item.objects.filter(session_id=run.session_id, seq__in=seqs, run_id=run.id).values_list("seq", "content"))
 
 
-def _completed(kind: str, data: dict, contents: dict[int, dict]) -> dict:
+def _reports(run: Run, rows: list[tuple]) -> dict[int, list]:
+    """Context reports that only the ledger has any more, by the number of the call."""
+    numbers = {data["call"] for _, kind, data, _ in rows if kind == "context.assembled" and "layers" not in data}
+    if not numbers:
+        return {}
+    return dict(ModelCall.objects.filter(run_id=run.id, number__in=numbers).values_list("number", "context"))
+
+
+def _completed(kind: str, data: dict, contents: dict[int, dict], reports: dict[int, list]) -> dict:
+    if kind == "context.assembled":
+        layers = data.get("layers") or reports.get(data["call"], [])
+        return {**data, "layers": layers, "tokens": sum(layer["tokens"] for layer in layers)}
     content = contents.get(data.get("item_seq"))
     if content is None:
         return data
@@ -171,24 +183,33 @@ async def wait(*, run_id: UUID, tenant_id: UUID) -> Run:
 
 
 def fold(*, older_than_seconds: int = 120, limit: int = 5000) -> int:
-    """Delete the deltas of finished runs, in one bounded batch; returns how many went.
+    """Leave out of finished runs' events what another row says, in one bounded batch; returns how many changed.
 
-    The grace lets a reader that was cut resume delta by delta; afterwards `message.completed` carries the whole text.
-    Runs of fenced subjects are left to the erasure; those under a hold stay as they are.
+    Deltas go: `message.completed` stands for them. Context reports go where the ledger has them. The grace lets a
+    reader that was cut resume delta by delta. Runs of fenced subjects are left to the erasure;
+    those under a hold stay as they are.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            DELETE FROM agent_sessions_runevent WHERE (run_id, seq) IN (
-              SELECT event.run_id, event.seq FROM agent_sessions_runevent event
-              JOIN agent_sessions_run run ON run.id = event.run_id
-              WHERE event.type = ANY(%s) AND event.at < now() - make_interval(secs => %s)
-                AND run.ended_at < now() - make_interval(secs => %s)
-                AND NOT EXISTS (SELECT 1 FROM governance_fence fence
-                                WHERE fence.subject_id = event.subject_id AND fence.lifted_at IS NULL)
-                AND hold_over(event.tenant_id, event.subject_id, 'sessions', ARRAY[run.id, run.session_id], run.agent_id) IS NULL
-              LIMIT %s)
-            """,
-            [list(DELTAS), older_than_seconds, older_than_seconds, limit],
-        )
-        return cursor.rowcount
+    batch = [older_than_seconds, older_than_seconds, limit]
+    folded = sql.execute(
+        f"DELETE FROM agent_sessions_runevent WHERE (run_id, seq) IN ({_OVER.format(what=_DELTA)})", batch
+    )
+    return folded + sql.execute(
+        "UPDATE agent_sessions_runevent SET data = data - 'layers' - 'tokens'"
+        f" WHERE (run_id, seq) IN ({_OVER.format(what=_REPORT)})",
+        batch,
+    )
+
+
+# As the conditions of the indexes run_event_deltas and run_event_reports have it.
+_DELTA = "event.type IN ('message.delta', 'reasoning.delta')"
+_REPORT = """event.type = 'context.assembled' AND event.data ? 'layers' AND EXISTS (
+    SELECT FROM agent_sessions_modelcall WHERE run_id = run.id AND number = (event.data ->> 'call')::int)"""
+_OVER = """
+SELECT event.run_id, event.seq FROM agent_sessions_runevent event
+JOIN agent_sessions_run run ON run.id = event.run_id
+WHERE {what} AND event.at < now() - make_interval(secs => %s)
+  AND run.ended_at < now() - make_interval(secs => %s)
+  AND NOT EXISTS (SELECT FROM governance_fence fence
+                  WHERE fence.subject_id = event.subject_id AND fence.lifted_at IS NULL)
+  AND hold_over(event.tenant_id, event.subject_id, 'sessions', ARRAY[run.id, run.session_id], run.agent_id) IS NULL
+LIMIT %s"""

@@ -21,14 +21,15 @@ class Run(models.Model):
     FINISHED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.INTERRUPTED, Status.BUDGET_EXCEEDED)
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
+    # Here and below: no index for a key that begins one of the indexes in Meta.
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+", db_index=False)
     subject_id = models.UUIDField(null=True)
     # The subject's epoch at the start: a fence raised meanwhile ends the run.
     epoch = models.PositiveIntegerField(default=0)
     agent = models.ForeignKey("agents.Agent", models.DO_NOTHING, related_name="+")
     # Null for a run of the draft, from the editor or the playground.
     version = models.ForeignKey("agents.AgentVersion", models.DO_NOTHING, null=True, related_name="+")
-    session = models.ForeignKey("agent_sessions.Session", models.DO_NOTHING, null=True, related_name="runs")
+    session = models.ForeignKey("agent_sessions.Session", models.DO_NOTHING, null=True, related_name="runs", db_index=False)
     parent_id = models.UUIDField(null=True)
     root_id = models.UUIDField(null=True)
     status = models.CharField(max_length=18, choices=Status, default=Status.QUEUED)
@@ -107,7 +108,7 @@ class RunEvent(models.Model):
     """
 
     pk = models.CompositePrimaryKey("run_id", "seq")
-    run = models.ForeignKey("agent_sessions.Run", models.DO_NOTHING, related_name="events")
+    run = models.ForeignKey("agent_sessions.Run", models.DO_NOTHING, related_name="events", db_index=False)
     seq = models.PositiveBigIntegerField()
     tenant_id = models.UUIDField()
     subject_id = models.UUIDField(null=True)
@@ -121,7 +122,18 @@ class RunEvent(models.Model):
                 fields=["tenant_id", "subject_id"],
                 condition=models.Q(subject_id__isnull=False),
                 name="run_event_of_subject",
-            )
+            ),
+            # What is to be folded, without reading all that is kept.
+            models.Index(
+                fields=["at"],
+                condition=models.Q(type__in=["message.delta", "reasoning.delta"]),
+                name="run_event_deltas",
+            ),
+            models.Index(
+                fields=["at"],
+                condition=models.Q(type="context.assembled", data__has_key="layers"),
+                name="run_event_reports",
+            ),
         ]
 
     def __str__(self):
@@ -134,7 +146,7 @@ class ModelCall(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     subject_id = models.UUIDField(null=True)
-    run = models.ForeignKey("agent_sessions.Run", models.DO_NOTHING, related_name="calls")
+    run = models.ForeignKey("agent_sessions.Run", models.DO_NOTHING, related_name="calls", db_index=False)
     agent_id = models.UUIDField()
     number = models.PositiveIntegerField()
     provider = models.CharField(max_length=64)

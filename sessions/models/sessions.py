@@ -16,7 +16,8 @@ class Session(models.Model):
         CLOSED = "closed"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
+    # Here and below: no index for a key that begins one of the indexes in Meta.
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+", db_index=False)
     agent = models.ForeignKey("agents.Agent", models.DO_NOTHING, related_name="+")
     subject = models.ForeignKey("governance.Subject", models.DO_NOTHING, null=True, blank=True, related_name="+")
     # Chosen by the caller: 1 to 200 printable characters. Another subject's same key is another session.
@@ -93,7 +94,7 @@ class Item(models.Model):
         NOTE = "note"
 
     pk = models.CompositePrimaryKey("session_id", "seq")
-    session = models.ForeignKey("agent_sessions.Session", models.DO_NOTHING, related_name="items")
+    session = models.ForeignKey("agent_sessions.Session", models.DO_NOTHING, related_name="items", db_index=False)
     # Gapless per session, from 1, assigned under the lease.
     seq = models.PositiveBigIntegerField()
     tenant_id = models.UUIDField()

@@ -146,6 +146,20 @@ def test_folding_leaves_the_whole_text(say):
     assert [event.data["text"] for event in after if event.type == "message.completed"] == before
 
 
+def test_folding_leaves_the_report_of_what_the_model_saw_to_the_ledger(say):
+    run = say("Tell me about yourself.")
+    (before,) = [event.data for event in events.read(run=run) if event.type == "context.assembled"]
+
+    events.fold(older_than_seconds=0)
+
+    stored = RunEvent.objects.get(run_id=run.id, type="context.assembled")
+    assert set(stored.data) == {"call", "window"}
+    (after,) = [event.data for event in events.read(run=run) if event.type == "context.assembled"]
+    assert after == before
+    assert {"instructions", "history", "message"} <= {layer["layer"] for layer in after["layers"]}
+    assert events.fold(older_than_seconds=0) == 0
+
+
 def test_fifty_first_turns_on_one_key_run_once_and_refuse_the_rest_for_free(agent, actor):
     """google/adk-python#1733: the second turn is told; nothing is lost and nothing is spent."""
     results = in_parallel(
