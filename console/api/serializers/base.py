@@ -8,6 +8,7 @@ from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.plumbing import build_basic_type
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
+from rest_framework.validators import ProhibitSurrogateCharactersValidator
 
 from governance import ids
 from governance.errors import NotFound
@@ -115,10 +116,26 @@ class JsonObjectSchema(OpenApiSerializerFieldExtension):
         return build_basic_type(OpenApiTypes.OBJECT)
 
 
+class Encodable(ProhibitSurrogateCharactersValidator):
+    """REST framework's check for lone surrogates, which looks at each character in Python, only where there is one."""
+
+    def __call__(self, value):
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            super().__call__(value)
+
+
 class Text(serializers.CharField):
     """Text that is text: numbers and booleans are not turned into it."""
 
     default_error_messages = {"invalid": "Expected text."}
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.validators = [
+            Encodable() if isinstance(check, ProhibitSurrogateCharactersValidator) else check for check in self.validators
+        ]
 
     def to_internal_value(self, data):
         if not isinstance(data, str):
