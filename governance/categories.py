@@ -17,7 +17,17 @@ from governance.domain.registry import (
     TableCategory,
     register,
 )
-from governance.models import ApiKey, AuditNote, Export, HeldCopy, Hold, Subject, SubjectIdentifier, SubjectLink
+from governance.models import (
+    ApiKey,
+    AuditNote,
+    Export,
+    HeldCopy,
+    Hold,
+    Lineage,
+    Subject,
+    SubjectIdentifier,
+    SubjectLink,
+)
 
 
 class Archives(TableCategory):
@@ -98,6 +108,12 @@ class Identifiers(TableCategory):
         return sum(subjects.name(subject=subject, kind=row["kind"], value=row["value"], source=row["source"]) for row in rows)
 
 
+class Sources(TableCategory):
+    """What this person's derived rows came from. Followed until nothing is left, so it goes after everything."""
+
+    is_last = True
+
+
 class Links(TableCategory):
     """Who else a row is about. Needed to find the rows, so they go after them."""
 
@@ -149,6 +165,20 @@ register(
         writers=("governance.domain.keys.create_key",),
     )
 )  # fmt: skip
+register(
+    Sources(
+        key="lineage",
+        title="Where derived rows came from",
+        model=Lineage,
+        order=("id",),
+        sample_title=lambda edge: f"{edge.child_category} from {edge.parent_category}",
+        export_fields=("id", "child_category", "child_id", "parent_category", "parent_id", "method", "model", "at"),
+        about=Processing(purposes=("have derived data follow its source",), legal_basis="legal obligation"),
+        limit=NoLimit("Lineage goes with the row that it tells of: the sweeper sees to it.", date(2026, 11, 30)),
+        writers=("governance.domain.lineage.record",),
+        on_hold="exempt",
+    )
+)
 register(
     Links(
         key="subject_links",

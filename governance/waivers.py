@@ -73,6 +73,7 @@ waive(
     "governance_subjectrequest",
     "governance_planchunk",
     "governance_erasurestep",
+    "governance_regeneration",
     "governance_requestalarm",
     "governance_requestrecipient",
     "governance_receipt",

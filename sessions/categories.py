@@ -106,7 +106,7 @@ class Reservations(TableCategory):
                 f"""
                 UPDATE agent_sessions_quotacounter counter SET reserved = greatest(counter.reserved - held.amount, 0)
                 FROM (SELECT t.counter_id, sum(t.amount) AS amount FROM {self.table} t
-                      WHERE {self._of_subject()} AND {within} GROUP BY t.counter_id) AS held
+                      WHERE {self._of_subject(scope)} AND {within} GROUP BY t.counter_id) AS held
                 WHERE counter.id = held.counter_id
                 """,
                 [*self._subject(scope), *bounds],

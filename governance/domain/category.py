@@ -23,12 +23,23 @@ class Spare:
 
 
 @dataclass(frozen=True, slots=True)
+class Ref:
+    """A row of a category, by its key as previews show it: the ordering columns joined by colons."""
+
+    category: str
+    row_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose rows: one subject of one tenant, without those that are spared, by category (see domain/coverage.py)."""
+    """Whose rows: one subject of one tenant, without those that are spared, by category (see domain/coverage.py), and with
+    the keys of rows that go along because they were derived from the subject's alone (see domain/closure.py).
+    """
 
     tenant_id: UUID
     subject_id: UUID
     spared: dict[str, tuple[Spare, ...]] = field(default_factory=dict)
+    also: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +275,24 @@ class Category:
     def quiesce(self, *, scope: Scope, deadline: datetime) -> int:
         """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
         return 0
+
+    def alive(self, *, tenant_id: UUID, ids: list[str]) -> set[str]:
+        """Which of these keys are rows of the tenant, hidden ones included."""
+        return set()
+
+    def hide(self, *, tenant_id: UUID, ids: list[str]) -> int:
+        """Take derived rows out of every read path until they are rebuilt or deleted. Rows that are hidden stay so."""
+        raise NotImplementedError
+
+    def regenerate(self, *, tenant_id: UUID, row_id: str, sources: list[Any]) -> None:
+        """Rebuild a hidden row from these sources (lineage.Source) and nothing else, note them as its lineage, and show
+        it again. Opens its own transaction. Raises when it cannot.
+        """
+        raise NotImplementedError
+
+    def delete_rows(self, *, tenant_id: UUID, ids: list[str]) -> int:
+        """Delete rows by key, in the caller's transaction. Returns how many there were."""
+        raise NotImplementedError
 
     def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:
         """Move what living rows share with these out of them, before they are deleted with all that goes along."""

@@ -14,7 +14,20 @@ from django.db import connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, fences, jobs, ledger, previews, purge, receipts, recipients, registry, rules
+from governance.domain import (
+    audit,
+    clock,
+    closure,
+    fences,
+    jobs,
+    ledger,
+    previews,
+    purge,
+    receipts,
+    recipients,
+    registry,
+    rules,
+)
 from governance.errors import LetheError
 from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
 
@@ -61,9 +74,10 @@ def _carry_on(lease: jobs.Lease) -> None:
         if request.state == State.FENCING:
             _fence(lease, request, scope)
         elif request.state == State.EXECUTING:
-            _execute(lease, request, scope)
+            _execute(lease, request, closure.extend(scope, closure.stored(request)))
         elif request.state == State.VERIFYING:
-            if _verify(lease, request, scope):
+            closure.settle(lease=lease, request=request)
+            if _verify(lease, request, closure.extend(scope, closure.stored(request))):
                 rounds += 1
                 if rounds > RESIDUE_ROUNDS:
                     raise Residue("Rows of this subject keep appearing after they were erased: something writes past the fence.")
@@ -115,6 +129,8 @@ def _drift(request: SubjectRequest, plan: previews.Plan) -> list[dict[str, Any]]
         now = _versions(chunk.fingerprints for chunk in planned.chunks)
         added = sum(row not in seen for row in now)
         changed = sum(row in seen and seen[row] != version for row, version in now.items())
+        mixed, known = plan.derived.mixed.get(key, {}), closure.stored(request).mixed.get(key, {})
+        added += len(set(mixed) - set(known))
         if added or changed:
             drift.append({"key": key, "added": added, "changed": changed})
     return drift
@@ -143,7 +159,7 @@ def _accept(request: SubjectRequest, plan: previews.Plan, drift: list[dict[str, 
         if more or gone:
             accepted[key] = {"added": more, "gone": gone}
     previews.store_chunks(request, plan)
-    return {**request.preview, "accepted": accepted}
+    return {**request.preview, "accepted": accepted, "derived": plan.derived.as_json()}
 
 
 def _versions(prints) -> dict[bytes, bytes]:
@@ -156,6 +172,7 @@ def _versions(prints) -> dict[bytes, bytes]:
 
 
 def _execute(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -> None:
+    closure.hide(lease=lease, request=request)
     done = ErasureStep.objects.filter(
         request_id=OuterRef("request_id"), category=OuterRef("category"), chunk_no=OuterRef("number")
     )

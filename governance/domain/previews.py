@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from django.core import signing
 from django.db import connection, transaction
 
 from governance.actors import Actor
-from governance.domain import audit, clock, clocks, deadlines, protection, registry, rules
+from governance.domain import audit, clock, clocks, closure, deadlines, protection, registry, rules
 from governance.domain.snapshots import snapshot
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
 from governance.ids import shown
@@ -51,15 +51,17 @@ class Plan:
     epoch: int
     categories: list[Planned]
     unattributed: int
+    derived: closure.Closure = field(default_factory=closure.Closure)
 
     @property
     def digest(self) -> str:
+        mixed = (f"{key}|mixed|{row_id}" for key, rows in self.derived.mixed.items() for row_id in rows)
         lines = (
             f"{planned.category.key}|{chunk.number}|{chunk.low}|{chunk.high}|{chunk.rows}|{chunk.sha256}"
             for planned in self.categories
             for chunk in planned.chunks
         )
-        return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return "sha256:" + hashlib.sha256("\n".join([*lines, *mixed]).encode()).hexdigest()
 
 
 def preview(
@@ -84,15 +86,23 @@ def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
     """Everything in scope at one moment, in the order of erasure. Its own transaction, which reads only."""
     with snapshot():
         epoch = Subject.objects.values_list("epoch", flat=True).get(pk=scope.subject_id)
-        planned = []
+        planned, derived = [], closure.of(scope)
+        scope = closure.extend(scope, derived)
         for category in registry.erase_order():
             chunks = list(category.plan(scope=scope))
             samples = category.sample(scope=scope, limit=SAMPLES) if chunks and with_samples else []
-            planned.append(Planned(category, chunks, category.count(plan=chunks), samples))
+            counts = _with_mixed(category.count(plan=chunks), len(derived.mixed.get(category.key, ())))
+            planned.append(Planned(category, chunks, counts, samples))
         unattributed = sum(
             category.unattributed(tenant_id=scope.tenant_id) for category in registry.categories().values() if with_samples
         )
-    return Plan(epoch, planned, unattributed)
+    return Plan(epoch, planned, unattributed, derived)
+
+
+def _with_mixed(counts: registry.Counts, rows: int) -> registry.Counts:
+    """Derived rows with other sources are shown beside what goes: they are rebuilt."""
+    buckets = {**counts.buckets, "regenerate": rows}
+    return registry.Counts(counts.rows + rows, counts.size, buckets)
 
 
 def describe(*, request: SubjectRequest, token: str | None = None) -> dict[str, Any]:
@@ -142,7 +152,7 @@ def wipe(requests: Iterable[SubjectRequest] | Any) -> None:
     """Remove what previews keep beside their counts: chunks, samples, tokens."""
     for request in requests:
         PlanChunk.objects.filter(request=request).delete()
-        kept = {name: value for name, value in (request.preview or {}).items() if name != "samples"}
+        kept = {name: value for name, value in (request.preview or {}).items() if name not in ("samples", "derived")}
         SubjectRequest.objects.filter(pk=request.pk).update(preview=kept or None, token_digest="", token_expires_at=None)
 
 
@@ -288,6 +298,7 @@ def _summary(request: SubjectRequest, plan: Plan) -> dict[str, Any]:
     )
     return {
         "unattributed_in_tenant": plan.unattributed,
+        "derived": plan.derived.as_json(),
         "samples": base64.b64encode(sealed).decode(),
         "categories": [
             {

@@ -16,7 +16,7 @@ from django.db.models import Sum
 
 from governance import signing
 from governance.actors import Actor, system
-from governance.domain import audit, previews, protection, registry
+from governance.domain import audit, closure, previews, protection, registry
 from governance.errors import Conflict, NotFound, Unavailable
 from governance.models import ErasureStep, Receipt, SubjectRequest
 
@@ -183,20 +183,22 @@ def _categories(request: SubjectRequest, preview: dict[str, Any]) -> list[dict[s
         .values("category")
         .annotate(done=Sum("rows"), absent=Sum("already_absent"))
     }
+    rebuilt = closure.outcomes(request)
     entries = []
     for category in registry.erase_order():
         done = sums.get(category.key, {"done": 0, "absent": 0})
         taken = accepted.get(category.key, {"added": 0, "gone": 0})
+        mixed = rebuilt.get(category.key, {"regenerated": 0, "deleted": 0, "gone": 0})
         is_anonymised = category.method == "anonymise"
         entries.append(
             {
                 "key": category.key,
                 "method": category.method,
                 "previewed": shown.get(category.key, 0) + taken["added"] + late.get(category.key, 0),
-                "erased": 0 if is_anonymised else done["done"],
+                "erased": (0 if is_anonymised else done["done"]) + mixed["deleted"],
                 "anonymised": done["done"] if is_anonymised else 0,
-                "regenerated": 0,
-                "already_absent": done["absent"] + taken["gone"],
+                "regenerated": mixed["regenerated"],
+                "already_absent": done["absent"] + taken["gone"] + mixed["gone"],
                 "held": 0,
                 "retained": 0,
                 "skipped": 0,

@@ -27,11 +27,12 @@ from governance.domain.category import (
     Store,
     Table,
 )
+from governance.domain.derived_rows import DerivedRows
 
 _PRINT = 16
 
 
-class TableCategory(Category):
+class TableCategory(DerivedRows, Category):
     """The rows of one model that belong to a subject.
 
     - `order`: the columns that number the rows, unique together and never null, e.g. `("session_id", "seq")`.
@@ -59,6 +60,8 @@ class TableCategory(Category):
       of their content, to be held as well.
     - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
     - `on_hold`: "refuse", "copy" or "exempt", as the trigger of the table says (governance/triggers.py).
+    - `hidden`: the column of times that takes a derived row out of every read path. `regenerate`: called with `tenant_id=`,
+      `row_id=` and `sources=` to rebuild such a row from these sources alone, note its lineage and show it again.
     - `also`: stores beside the table that the category answers for, e.g. BlobPrefix("exports"). `writers`: dotted names of
       what inserts rows here.
     """
@@ -97,6 +100,8 @@ class TableCategory(Category):
         limit: NoLimit | EndsAfter | None = None,
         on_hold: Literal["refuse", "copy", "exempt"] = "refuse",
         also: tuple[Store, ...] = (),
+        hidden: str = "",
+        regenerate: Callable[..., None] | None = None,
         writers: tuple[str, ...] = (),
     ):
         if method == "anonymise" and anonymise is None:
@@ -112,6 +117,7 @@ class TableCategory(Category):
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
+        self.hidden, self._regenerate = hidden, regenerate
         self._also, self.writers = tuple(also), tuple(writers)
 
     @property
@@ -141,7 +147,7 @@ class TableCategory(Category):
                 FROM (SELECT place, place / {CHUNK_ROWS} AS number, bound, version, size
                       FROM (SELECT row_number() OVER (ORDER BY {", ".join(keys)}) - 1 AS place, bound, version, size
                             FROM (SELECT {aliased}, {self._facts()}
-                                  FROM {self.table} t WHERE {self._of_subject()}{free} OFFSET 0) AS facts) AS rows) AS numbered
+                                  FROM {self.table} t WHERE {self._of_subject(scope)}{free} OFFSET 0) AS facts) AS rows) AS numbered
                 GROUP BY number ORDER BY number
                 """,
                 [*self._subject(scope), *spared],
@@ -167,7 +173,7 @@ class TableCategory(Category):
         with connection.chunked_cursor() as cursor:
             _fetch_by(cursor, 500)
             cursor.execute(
-                f"SELECT {self._row_as_json()} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
+                f"SELECT {self._row_as_json()} FROM {self.table} t WHERE {self._of_subject(scope)} ORDER BY {self._columns()}",
                 self._subject(scope),
             )
             for (row,) in cursor:
@@ -181,7 +187,7 @@ class TableCategory(Category):
             # One file at a time, and not as text of twice its size.
             _fetch_by(cursor, 1)
             cursor.cursor.execute(
-                f"SELECT {columns} FROM {self.table} t WHERE {self._of_subject()} ORDER BY {self._columns()}",
+                f"SELECT {columns} FROM {self.table} t WHERE {self._of_subject(scope)} ORDER BY {self._columns()}",
                 self._subject(scope),
                 binary=True,
             )
@@ -192,7 +198,7 @@ class TableCategory(Category):
         free, spared = self._free(scope)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT count(*) FROM {self.table} t WHERE {self._of_subject()}{free}", [*self._subject(scope), *spared]
+                f"SELECT count(*) FROM {self.table} t WHERE {self._of_subject(scope)}{free}", [*self._subject(scope), *spared]
             )
             return cursor.fetchone()[0]
 
@@ -205,7 +211,7 @@ class TableCategory(Category):
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum({self.size_expression}), 0)::bigint{one_by_one}"
-                f" FROM {self.table} t WHERE {self._of_subject()} AND {any_of_them}",
+                f" FROM {self.table} t WHERE {self._of_subject(scope)} AND {any_of_them}",
                 [*(value for spare in spares for value in spare.values), *self._subject(scope), *values],
             )
             rows, size, *each = cursor.fetchone()
@@ -233,7 +239,7 @@ class TableCategory(Category):
         within, bounds = self._within(chunk)
         # A parent's id leads straight to its rows; as a mere filter, the subject's own index is left out of it.
         is_inside_a_parent = len(bounds) < 2 * len(self.order)
-        owner = f"({self._of_subject()}) IS TRUE" if is_inside_a_parent else self._of_subject()
+        owner = f"({self._of_subject(scope)}) IS TRUE" if is_inside_a_parent else self._of_subject(scope)
         free, spared = self._free(scope)
         where, values = f"{owner} AND {within}", [*self._subject(scope), *bounds]
         rows, size, prints = (self._anonymise if self.method == "anonymise" else self._delete)(where + free, [*values, *spared])
@@ -364,12 +370,15 @@ class TableCategory(Category):
             f" AND link.category = '{self.key}' AND link.row_id = {row_id} AND link.subject_id <> t.{quote(self.subject_field)}"
         )
 
-    def _of_subject(self) -> str:
+    def _of_subject(self, scope: Scope) -> str:
         quote = connection.ops.quote_name
-        return f"t.{quote(self.tenant_field)} = %s AND t.{quote(self.subject_field)} = %s"
+        own = f"t.{quote(self.tenant_field)} = %s AND t.{quote(self.subject_field)} = %s"
+        return f"({own} OR {self._named()})" if scope.also.get(self.key) else own
 
     def _subject(self, scope: Scope) -> list[Any]:
-        return [scope.tenant_id, scope.subject_id]
+        also = scope.also.get(self.key)
+        own = [scope.tenant_id, scope.subject_id]
+        return [*own, scope.tenant_id, list(also)] if also else own
 
     def _within(self, chunk: Chunk) -> tuple[str, list[Any]]:
         """A condition for the rows between the chunk's bounds, and its values.

@@ -2,6 +2,7 @@ from governance.models.audit import AuditBoundary, AuditEvent, AuditHead
 from governance.models.holds import HeldCopy, HeldRow, Hold
 from governance.models.keys import ApiKey
 from governance.models.ledger import LedgerEntry, LedgerState, SuppressedIdentifier
+from governance.models.lineage import Lineage, Regeneration
 from governance.models.members import Member, Membership
 from governance.models.notes import AuditNote
 from governance.models.purges import PurgeJob, RequestPurge
@@ -32,6 +33,7 @@ __all__ = [
     "Hold",
     "LedgerEntry",
     "LedgerState",
+    "Lineage",
     "Member",
     "Membership",
     "PlanChunk",
@@ -40,6 +42,7 @@ __all__ = [
     "RequestAlarm",
     "RequestRecipient",
     "RequestPurge",
+    "Regeneration",
     "RetentionPolicy",
     "RetentionRun",
     "Subject",

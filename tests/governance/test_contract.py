@@ -5,7 +5,8 @@ from decimal import Decimal
 import pytest
 from django.db import OperationalError, connection
 
-from governance.domain import clock, erasure, exports, keys, notes, previews, registry, requests
+from governance.domain import clock, erasure, exports, keys, lineage, notes, previews, registry, requests
+from governance.domain.category import Ref
 from governance.domain.registry import Scope
 from governance.ids import uuid7
 from governance.models import ErasureStep, Export, HeldCopy, SubjectLink, SubjectRequest
@@ -35,6 +36,10 @@ def fill(agent, subject, name):
     QuotaReservation.objects.create(
         tenant_id=agent.tenant_id, subject_id=subject.id, counter=counter, run_id=session.runs.get().id, amount=Decimal(1)
     )
+    lineage.record(
+        tenant_id=agent.tenant_id, child=Ref("approvals", str(uuid7())), subject_id=subject.id,
+        sources=[lineage.Source(Ref("items", f"{session.id}:1"), subject.id)], method="extraction",
+    )  # fmt: skip
     SubjectLink.objects.create(
         tenant_id=agent.tenant_id, subject_id=subject.id, category="items", row_id=f"{uuid7()}:1", role="mentioned"
     )
@@ -138,7 +143,7 @@ def test_erasure_through_the_real_register(scope, subject, officer, neighbours):
 
     assert (done.state, done.failure) == ("completed", None)
     assert {table for table, rows in rows_of("subject_id", subject.id).items() if rows} == {
-        "governance_fence", "governance_subjectrequest",
+        "governance_fence", "governance_ledgerentry", "governance_subjectrequest",
     }  # fmt: skip
     assert [rows_of("subject_id", neighbour.id) for neighbour in neighbours] == kept
     for entry in done.receipt["categories"]:

@@ -1,0 +1,178 @@
+"""What was derived from a subject's rows and is not the subject's own: it goes along, or is rebuilt without them.
+
+A derived row all of whose living sources go is erased in the same job. One with other living sources is hidden when the
+erasure begins and then rebuilt from those alone; where that fails twice, or the request is due, it is deleted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from governance.domain import clock, fences, jobs, lineage, registry
+from governance.domain.category import Ref, Scope
+from governance.domain.lineage import Source
+from governance.errors import LetheError
+from governance.models import Lineage, Regeneration, SubjectRequest
+
+log = structlog.get_logger("lethe.governance")
+
+ATTEMPTS = 2
+Outcome = Regeneration.Outcome
+
+
+class RegenerationFailed(LetheError):
+    code, title = "regeneration_failed", "A derived text could not be rebuilt"
+    detail = "A text with other sources could not be rebuilt without this person. It is hidden and tried again once; then it is deleted."
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Keys of derived rows by category: `also` go with the subject's rows, `mixed` are rebuilt, with their depth."""
+
+    also: dict[str, list[str]] = field(default_factory=dict)
+    mixed: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def as_json(self) -> dict:
+        return {"also": self.also, "mixed": self.mixed}
+
+
+def of(scope: Scope) -> Closure:
+    """Everything derived from the subject's rows, breadth first; what is derived in a circle ends where it began."""
+    depths: dict[Ref, int] = {}
+    found = lineage.edges(scope.tenant_id, Q(parent_subject_id=scope.subject_id))
+    depth = 0
+    while fresh := {lineage.child_of(edge) for edge in found if edge.subject_id != scope.subject_id} - set(depths):
+        depths |= dict.fromkeys(fresh, depth)
+        found, depth = lineage.of_parents(scope.tenant_id, fresh), depth + 1
+    living = lineage.alive(scope.tenant_id, depths)
+    sole = _sole(scope, living)
+    also: dict[str, list[str]] = {}
+    mixed: dict[str, dict[str, int]] = {}
+    for ref in sorted(living, key=lambda ref: (ref.category, ref.row_id)):
+        if ref in sole:
+            also.setdefault(ref.category, []).append(ref.row_id)
+        else:
+            mixed.setdefault(ref.category, {})[ref.row_id] = depths[ref]
+    return Closure(also, mixed)
+
+
+def _sole(scope: Scope, reached: set[Ref]) -> set[Ref]:
+    """Those of the rows that stand on nothing but the subject's rows and each other: the greatest such set."""
+    edges = lineage.of_children(scope.tenant_id, reached)
+    outside = {lineage.parent_of(edge) for edge in edges if edge.parent_subject_id != scope.subject_id} - reached
+    living = lineage.alive(scope.tenant_id, outside)
+    sole = set(reached)
+    while True:
+        supported = {
+            lineage.child_of(edge)
+            for edge in edges
+            if edge.parent_subject_id != scope.subject_id
+            and (lineage.parent_of(edge) in living or lineage.parent_of(edge) in reached - sole)
+        }
+        if not supported & sole:
+            return sole
+        sole -= supported
+
+
+def extend(scope: Scope, closure: Closure) -> Scope:
+    """The scope with the derived rows that go along."""
+    return replace(scope, also={key: tuple(ids) for key, ids in closure.also.items()})
+
+
+def stored(request: SubjectRequest) -> Closure:
+    """As the request's plan has it."""
+    kept = (request.preview or {}).get("derived") or {}
+    return Closure(kept.get("also", {}), kept.get("mixed", {}))
+
+
+def hide(*, lease: jobs.Lease, request: SubjectRequest) -> None:
+    """Take derived rows with other sources out of every read path, before their sources go. Doing it twice is harmless."""
+    mixed = stored(request).mixed
+    if not mixed:
+        return
+    with transaction.atomic():
+        lease.renew(progress_at=clock.ClockTime())
+        for key, rows in mixed.items():
+            registry.get(key).hide(tenant_id=request.tenant_id, ids=sorted(rows))
+            Regeneration.objects.bulk_create(
+                (
+                    Regeneration(request=request, tenant_id=request.tenant_id, category=key, row_id=row_id, depth=depth)
+                    for row_id, depth in rows.items()
+                ),
+                ignore_conflicts=True,
+            )
+
+
+def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
+    """Rebuild or delete what is hidden, sources first. Raises RegenerationFailed while something may be tried again."""
+    failed = False
+    pending = Regeneration.objects.filter(request=request, outcome="")
+    for row in pending.order_by("depth", "id"):
+        lease.renew(progress_at=clock.ClockTime())
+        is_due = request.due_at is not None and clock.now() >= request.due_at
+        sources = _surviving(request, row)
+        if row.attempts >= ATTEMPTS or is_due or not sources:
+            _end(lease, row, lambda row=row: _delete(row))
+        elif not _rebuild(lease, row, sources):
+            row.attempts += 1
+            row.save(update_fields=["attempts"])
+            failed = True
+    if failed:
+        raise RegenerationFailed
+    with transaction.atomic():
+        lease.renew()
+        with fences.executor(request_id=lease.id, lease_no=lease.number), fences.told():
+            of_tenant = Lineage.objects.filter(tenant_id=request.tenant_id)
+            of_tenant.filter(parent_subject_id=request.subject_id).delete()
+            for key, ids in stored(request).also.items():
+                of_tenant.filter(child_category=key, child_id__in=ids).delete()
+
+
+def outcomes(request: SubjectRequest) -> dict[str, dict[str, int]]:
+    """Rows by category and outcome, for the receipt."""
+    counts: dict[str, dict[str, int]] = {}
+    for key, outcome in Regeneration.objects.filter(request=request).values_list("category", "outcome"):
+        of_category = counts.setdefault(key, dict.fromkeys(Outcome.values, 0))
+        of_category[outcome or Outcome.GONE] += 1
+    return counts
+
+
+def _surviving(request: SubjectRequest, row: Regeneration) -> list[Source]:
+    edges = [
+        edge
+        for edge in lineage.of_children(request.tenant_id, [Ref(row.category, row.row_id)])
+        if edge.parent_subject_id != request.subject_id
+    ]
+    living = lineage.alive(request.tenant_id, {lineage.parent_of(edge) for edge in edges})
+    return [Source(lineage.parent_of(edge), edge.parent_subject_id) for edge in edges if lineage.parent_of(edge) in living]
+
+
+def _rebuild(lease: jobs.Lease, row: Regeneration, sources: list[Source]) -> bool:
+    category = registry.get(row.category)
+    if not lineage.alive(row.tenant_id, [Ref(row.category, row.row_id)]):
+        _end(lease, row, lambda: Outcome.GONE)
+        return True
+    try:
+        # It may ask a model: not inside a transaction of ours.
+        category.regenerate(tenant_id=row.tenant_id, row_id=row.row_id, sources=sources)
+    except Exception as error:
+        log.warning("regeneration_failed", category=row.category, error=type(error).__name__)
+        return False
+    _end(lease, row, lambda: Outcome.REGENERATED)
+    return True
+
+
+def _end(lease: jobs.Lease, row: Regeneration, act: Callable[[], str]) -> None:
+    with transaction.atomic():
+        lease.renew(progress_at=clock.ClockTime(), attempts=0)
+        with fences.executor(request_id=lease.id, lease_no=lease.number), fences.told():
+            row.outcome = act()
+        row.save(update_fields=["outcome"])
+
+
+def _delete(row: Regeneration) -> str:
+    deleted = registry.get(row.category).delete_rows(tenant_id=row.tenant_id, ids=[row.row_id])
+    return Outcome.DELETED if deleted else Outcome.GONE
