@@ -12,6 +12,8 @@ from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import redirect, render
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from console.forms.account import ProveForm
+from console.stepup import StepUpRequired
 from governance.domain import fences, members
 from governance.errors import LetheError
 from governance.models import Membership
@@ -93,6 +95,18 @@ class PagesMiddleware(GZipMiddleware):
         return super().process_response(request, response)
 
 
+def enter(request) -> Membership | None:
+    """The membership under which a signed-in member acts now; sets `request.memberships`."""
+    memberships = Membership.objects.filter(member=request.user).select_related("tenant").order_by("tenant__name")
+    request.memberships = list(memberships)
+    chosen = request.session.get("tenant")
+    membership = next((entry for entry in request.memberships if entry.tenant_id.hex == chosen), None)
+    membership = membership or (request.memberships[0] if request.memberships else None)
+    if membership is not None:
+        membership.member = request.user
+    return membership
+
+
 class TenantMiddleware:
     """Set `request.tenant`, `request.membership` and `request.actor` of a signed-in member, and turn refusals into pages.
 
@@ -114,14 +128,9 @@ class TenantMiddleware:
         return response
 
     def _enter(self, request):
-        memberships = Membership.objects.filter(member=request.user).select_related("tenant").order_by("tenant__name")
-        request.memberships = list(memberships)
-        chosen = request.session.get("tenant")
-        membership = next((entry for entry in request.memberships if entry.tenant_id.hex == chosen), None)
-        membership = membership or (request.memberships[0] if request.memberships else None)
+        membership = enter(request)
         if membership is None:
             return
-        membership.member = request.user
         request.membership, request.tenant = membership, membership.tenant
         request.actor = members.actor_of(membership=membership)
 
@@ -142,6 +151,9 @@ class TenantMiddleware:
             return None
         if error.kind == "unauthenticated":
             return redirect_to_login(request.get_full_path())
+        if isinstance(error, StepUpRequired):
+            context = {"form": ProveForm(request=request), "next": error.onward}
+            return render(request, "registration/prove.html", context, status=403)
         status = STATUSES.get(error.kind, 400)
         template = f"errors/{status}.html" if status in (403, 404) else "errors/problem.html"
         return render(request, template, {"error": error}, status=status)

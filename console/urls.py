@@ -37,6 +37,7 @@ shell = [
     path("sign-in", account.sign_in, name="sign-in"),
     path("sign-out", account.sign_out, name="sign-out"),
     path("account", account.account, name="account"),
+    path("account/prove", account.prove, name="prove"),
     path("account/password", account.change_password, name="change-password"),
     path("tenant/switch", account.switch_tenant, name="switch-tenant"),
     path("find", account.palette, name="palette"),

@@ -1,10 +1,13 @@
 """Who calls, and for whom. Both come from the credential and its headers, never from a body."""
 
+from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework.authentication import BaseAuthentication
+from rest_framework.authentication import BaseAuthentication, CSRFCheck
 
-from governance.domain import keys
-from governance.errors import Unauthenticated
+from console import stepup
+from console.middleware import enter
+from governance.domain import keys, members
+from governance.errors import Forbidden, Unauthenticated
 
 
 class BearerKey(BaseAuthentication):
@@ -20,6 +23,45 @@ class BearerKey(BaseAuthentication):
 
     def authenticate_header(self, request):
         return 'Bearer realm="lethe"'
+
+
+class MemberOrKey(BearerKey):
+    """A key, or a person with the session of their browser, for acts that no key may do.
+
+    Such a call carries the session's CSRF token as X-CSRFToken, and a password entered within the last five minutes.
+    """
+
+    def authenticate(self, request):
+        http = request._request
+        if "HTTP_AUTHORIZATION" in request.META or not http.user.is_authenticated:
+            return super().authenticate(request)
+        check = CSRFCheck(lambda request: None)
+        check.process_request(http)
+        if check.process_view(http, None, (), {}) is not None:
+            raise Forbidden("Send the CSRF token of your session as X-CSRFToken.")
+        membership = enter(http)
+        if membership is None or http.user.must_change_password:
+            raise Forbidden("Sign in to the console first: you have no tenant there, or have to choose a password.")
+        request.actor = members.actor_of(membership=membership)
+        if request.method not in ("GET", "HEAD", "OPTIONS"):
+            stepup.require(http)
+        return request.actor, request.actor
+
+
+class MemberOrKeyScheme(OpenApiAuthenticationExtension):
+    target_class = "console.api.authentication.MemberOrKey"
+    name = ["apiKey", "session"]
+
+    def get_security_definition(self, auto_schema):
+        return [
+            BearerKeyScheme(self.target).get_security_definition(auto_schema),
+            {
+                "type": "apiKey",
+                "in": "cookie",
+                "name": settings.SESSION_COOKIE_NAME,
+                "description": "The session of a person who is signed in to the console, with its token in X-CSRFToken.",
+            },
+        ]
 
 
 class BearerKeyScheme(OpenApiAuthenticationExtension):

@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path
 from django.urls.resolvers import RoutePattern
 
-from console.api.views import agents, approvals, governance, operation, providers, runs, sessions, system
+from console.api.views import agents, approvals, governance, operation, providers, requests, runs, sessions, system
 
 
 class _Route(RoutePattern):
@@ -64,6 +64,14 @@ urlpatterns = [
     _route("subjects/<ref>/erase", governance.EraseSubject, "subject-erase"),
     _route("subject-requests", governance.SubjectRequests, "subject-requests"),
     _route("subject-requests/<id>", governance.SubjectRequest, "subject-request"),
+    _route("subject-requests/<id>/approve", requests.Approve, "subject-request-approve"),
+    _route("subject-requests/<id>/decline", requests.Decline, "subject-request-decline"),
+    _route("subject-requests/<id>/extend", requests.Extend, "subject-request-extend"),
+    _route("subject-requests/<id>/identity", requests.AskIdentity, "subject-request-identity"),
+    _route("subject-requests/<id>/first-answer", requests.AnswerFirst, "subject-request-first-answer"),
+    _route("subject-requests/<id>/corrections", requests.Corrections, "subject-request-corrections"),
+    _route("subject-requests/<id>/complete", requests.Complete, "subject-request-complete"),
+    _route("subject-requests/<id>/recipients", requests.Recipients, "subject-request-recipients"),
     _route("subject-requests/<id>/cancel", governance.CancelRequest, "subject-request-cancel"),
     _route("subject-requests/<id>/receipt", governance.Receipt, "subject-request-receipt"),
     _route("subject-requests/<id>/archive", governance.Archive, "subject-request-archive"),
@@ -73,6 +81,7 @@ urlpatterns = [
     _route("retention-policies/<id>/preview", governance.PreviewPolicy, "retention-policy-preview"),
     _route("retention-policies/<id>/run", governance.RunPolicy, "retention-policy-run"),
     _route("retention-runs", governance.RetentionRuns, "retention-runs"),
+    _route("signing-key", requests.SigningKey, "signing-key"),
     _route("audit", governance.Audit, "audit"),
     _route("audit/verify", governance.VerifyAudit, "audit-verify"),
     _route("usage", operation.Usage, "usage"),

@@ -41,6 +41,16 @@ class SignInForm(forms.Form):
         attempts.succeeded(username=username, address=address)
 
 
+class ProveForm(SignInForm):
+    """The password of the member who is signed in, once more, with the same limit on attempts."""
+
+    username = None
+
+    def clean(self):
+        self.cleaned_data["username"] = self.request.user.username
+        super().clean()
+
+
 class PasswordForm(forms.Form):
     old = forms.CharField(strip=False, label=_("Current password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}))
     new = forms.CharField(strip=False, label=_("New password"), widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}), help_text=_("At least 10 characters. A few words in a row are easy to remember and hard to guess."))

@@ -11,8 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console import search
-from console.forms.account import PasswordForm, SignInForm, ThemeForm
+from console import search, stepup
+from console.forms.account import PasswordForm, ProveForm, SignInForm, ThemeForm
 from console.forms.base import tell
 from governance import queries
 from governance.domain import audit, members
@@ -32,12 +32,29 @@ def sign_in(request):
     form = SignInForm(request.POST or None, request=request)
     if request.method == "POST" and form.is_valid():
         login(request, form.member)
+        stepup.prove(request)
         _record("member.signed_in", form.member)
         return redirect(onward)
     if form.is_refused:
         _record("member.sign_in_failed", Member.objects.filter(username=canonical_username(form.cleaned_data["username"])).first())
     status = (429 if form.is_limited else 422) if form.is_bound else 200
     return render(request, "registration/sign_in.html", {"form": form, "next": onward}, status=status)
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def prove(request):
+    """The password once more, before what cannot be undone."""
+    onward = _onward(request)
+    form = ProveForm(request.POST or None, request=request)
+    if request.method == "POST" and form.is_valid():
+        stepup.prove(request)
+        return redirect(onward)
+    if form.is_refused:
+        _record("member.sign_in_failed", request.user)
+    status = (429 if form.is_limited else 422) if form.is_bound else 200
+    return render(request, "registration/prove.html", {"form": form, "next": onward}, status=status)
 
 
 def _onward(request):
@@ -75,6 +92,7 @@ def change_password(request):
         else:
             # Ends the member's other sessions, keeps this one.
             update_session_auth_hash(request, request.user)
+            stepup.prove(request)
             messages.success(request, _("Your password was changed. Other browsers were signed out."))
             return redirect("overview")
     return render(request, "registration/change_password.html", {"form": form}, status=422 if form.is_bound else 200)

@@ -5,7 +5,7 @@ from rest_framework import serializers
 
 from console.api.operations import Paging
 from console.api.serializers.base import Id, Json, JsonObject, Name, Output, Strict, Text, Time
-from governance.domain import trail
+from governance.domain import clocks, receipts, trail
 from governance.models import RetentionPolicy as PolicyModel
 from governance.models import RetentionRun as RetentionRunModel
 from governance.models import Subject as SubjectModel
@@ -75,6 +75,7 @@ class EraseBody(Strict):
 
 class CancelBody(Strict):
     reason = serializers.RegexField(r"^[a-z][a-z0-9_]{0,39}$", default="withdrawn", help_text="A code, such as withdrawn.")
+    text = serializers.CharField(required=False, default="", allow_blank=True, max_length=10_000, help_text="What the person was told; a refusal needs it.")
 
 
 class RequestFilters(Paging):
@@ -97,7 +98,13 @@ class SubjectRequest(Output):
     reason = serializers.CharField()
     profile = serializers.CharField()
     received_at = Time()
-    due_at = Time(allow_null=True)
+    due_at = Time(allow_null=True, help_text="What binds now: an extension or a pause has moved it.")
+    extended_until = Time(allow_null=True)
+    first_due_at = Time(allow_null=True, help_text="By when a first answer is due, where the profile asks for one.")
+    first_answered_at = Time(allow_null=True)
+    approval_expires_at = Time(allow_null=True, help_text="Until then a second person may agree.")
+    approved_at = Time(allow_null=True)
+    break_glass = serializers.BooleanField(help_text="Started by one person although the tenant's rules ask for two.")
     logically_erased_at = Time(allow_null=True)
     ended_at = Time(allow_null=True)
 
@@ -107,17 +114,27 @@ class SubjectRequestDetail(SubjectRequest):
     progress = serializers.SerializerMethodField(help_text="What the erasure has done.")
     preview = serializers.SerializerMethodField(help_text="What was counted, once there is a preview.")
     drift = Json(help_text="What changed after the preview.")
+    corrections = Json(help_text="What was put right: [{category, what, rows}].")
+    alarms = serializers.SerializerMethodField(help_text="What was raised, such as used_50 or overdue.")
+    recipients = serializers.SerializerMethodField(help_text="Those who received such data: [{ref, told_at, acknowledged_at}].")
     failure = Json()
     archive_url = serializers.SerializerMethodField(help_text="Where the archive of an export is.")
 
     def get_clock(self, request) -> dict:
-        span = request.due_at - request.received_at if request.due_at else None
-        used = (timezone.now() - request.received_at) / span if span else None
+        used = clocks.used(request, timezone.now())
         return {
             "profile": request.profile,
             "due_at": Time().to_representation(request.due_at) if request.due_at else None,
             "used": round(used, 2) if used is not None else None,
+            "paused_seconds": request.paused_seconds,
+            "is_paused": request.paused_at is not None,
         }
+
+    def get_alarms(self, request) -> list[str]:
+        return sorted(alarm.kind for alarm in request.alarms.all())
+
+    def get_recipients(self, request) -> list[dict]:
+        return receipts.recipients_of(request)
 
     def get_progress(self, request) -> dict:
         done = request.steps.aggregate(steps=Count("id"), rows=Sum("rows"))

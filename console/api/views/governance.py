@@ -9,8 +9,9 @@ from console.api.endpoint import NOBODY, Endpoint
 from console.api.errors import PreconditionRequired
 from console.api.operations import operation
 from console.api.serializers import governance as shapes
+from console.api.serializers import requests as request_shapes
 from governance import queries
-from governance.domain import exports, previews, requests, retention, subjects, trail
+from governance.domain import exports, previews, receipts, requests, retention, subjects, trail
 from governance.errors import NotFound
 from governance.ids import parse
 from sessions.threads import in_thread
@@ -85,7 +86,7 @@ class EraseSubject(SubjectEndpoint):
 
 class SubjectRequests(Endpoint):
     tag = "Subject requests"
-    permission = {"GET": "request.read"}
+    permission = {"GET": "request.read", "POST": "subject.preview"}
 
     @operation("List subject requests", query=shapes.RequestFilters, answer=shapes.SubjectRequest, order=("-id",), errors=(409,))
     def get(self, request):
@@ -94,6 +95,16 @@ class SubjectRequests(Endpoint):
         if "subject" in self.query:
             found = found.filter(subject_id=self._subject_id())
         return found.filter(due_at__gte=self.query["due_after"]) if "due_after" in self.query else found
+
+    @operation(
+        "Receive a subject request", body=request_shapes.ReceiveBody, answer=shapes.SubjectRequest, status=201, errors=(409,)
+    )
+    def post(self, request):
+        """A person asked for something: the clock starts, nothing is looked at. An open request of that kind is returned."""
+        subject = queries.subject_of(self.tenant_id, self.data.pop("subject"))
+        made = requests.receive(subject=subject, by=self.actor, **self.data)
+        self.headers["Location"] = f"/api/subject-requests/req_{made.id.hex}"
+        return made
 
     def _subject_id(self):
         try:
@@ -127,18 +138,17 @@ class CancelRequest(RequestEndpoint):
     @operation("Cancel a subject request", body=shapes.CancelBody, answer=shapes.SubjectRequest, errors=(409,))
     def post(self, request, id):
         """Possible until the erasure has begun; then 409 `not_cancellable`."""
-        return requests.cancel(request=self.request_named(id), reason=self.data["reason"], by=self.actor)
+        return requests.cancel(request=self.request_named(id), by=self.actor, **self.data)
 
 
 class Receipt(RequestEndpoint):
     permission = {"GET": "receipt.read"}
 
-    @operation("Read the receipt of a subject request", answer=shapes.Receipt)
+    @operation("Read the receipt of a subject request", query=request_shapes.ReceiptVersion, answer=shapes.Receipt)
     def get(self, request, id):
-        """What was erased, by category, and how it was verified. 404 before there is one."""
+        """What was erased, by category, and how it was verified; signed. 404 before there is one."""
         found = self.request_named(id)
-        if found.receipt is None:
-            raise NotFound("This request has no receipt yet.")
+        found.receipt = receipts.version_of(found, self.query.get("version"))
         return found
 
 

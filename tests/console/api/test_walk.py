@@ -9,7 +9,9 @@ from tests.console.api.conftest import Api, problem, undone
 from tests.console.api.routes import CALLS, Call, declared
 
 # What answers without a key: it says nothing about a tenant.
-PUBLIC = {"schema"}
+PUBLIC = {"schema", "signing-key"}
+# Acts that no key may do, whatever it is about.
+PEOPLE_ONLY = {"POST /subject-requests/{request}/approve", "POST /subject-requests/{request}/decline"}
 READING = [call for call in CALLS if call.method == "GET"]
 # Reading these is itself recorded, or they carry the time.
 CHANGING = {"GET /audit", "GET /agents/{agent}/export", "GET /subject-requests/{request}"}
@@ -19,6 +21,11 @@ REFUSED = {
     "POST /agents/import": 400,
     "DELETE /providers/{provider}": 409,
     "POST /subjects/{person}/erase": 400,
+    "POST /subject-requests/{request}/first-answer": 409,
+    "POST /subject-requests/{request}/corrections": 404,
+    "POST /subject-requests/{request}/complete": 404,
+    "POST /subject-requests/{request}/recipients": 404,
+    **dict.fromkeys(PEOPLE_ONLY, 403),
     "GET /subject-requests/{request}/archive": 404,
     "POST /subject-requests/{request}/archive-links": 404,
 }
@@ -93,8 +100,11 @@ def test_every_address_of_another_tenants_thing_is_not_found(world, stranger):
 
     answers = {str(call): call.send(stranger.api, world) for call in addressed}
 
-    assert {name: answer.status_code for name, answer in answers.items()} == {str(call): 404 for call in addressed}
-    assert {problem(answer)["code"] for answer in answers.values()} <= {"not_found", "approval_unknown"}
+    assert {name: answer.status_code for name, answer in answers.items()} == {
+        str(call): 403 if str(call) in PEOPLE_ONLY else 404 for call in addressed
+    }
+    codes = {problem(answer)["code"] for name, answer in answers.items() if name not in PEOPLE_ONLY}
+    assert codes <= {"not_found", "approval_unknown"}
 
 
 def test_no_reading_call_shows_anything_of_a_twin(world, twin):
@@ -139,6 +149,7 @@ def test_every_reading_call_refuses_an_unknown_filter(world):
 
 def test_every_call_with_a_body_refuses_unknown_fields(world):
     bodied = [call for call in CALLS if isinstance(call.body, dict) and "agents" not in call.path or str(call).endswith("/run")]
+    bodied = [call for call in bodied if str(call) not in PEOPLE_ONLY]
     answers = {}
     for call in bodied:
         call = Call(call.method, call.path, {**(call.body or {}), "unheardOf": 1}, call.query, call.headers)
