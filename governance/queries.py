@@ -1,9 +1,10 @@
 """What governance reads. Every query is of one tenant; what is somebody else's does not exist."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Case, DateTimeField, ExpressionWrapper, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 
 from governance import crypto
 from governance.errors import AmbiguousIdentifier, NotFound, UnknownFilter
@@ -14,6 +15,7 @@ from governance.models import (
     AuditEvent,
     Fence,
     Membership,
+    RequestAlarm,
     RetentionPolicy,
     RetentionRun,
     Subject,
@@ -121,6 +123,32 @@ def requests_of(tenant_id: UUID, **filters) -> QuerySet[SubjectRequest]:
     if "due_before" in given:
         requests = requests.filter(due_at__lt=_time(given["due_before"]))
     return requests.order_by("-id")
+
+
+# Open requests first, the one that is due first at the top; among the ended ones the newest.
+BOARD_ORDER = ("has_ended", "board_time", "id")
+
+
+def board(tenant_id: UUID, **filters) -> QuerySet[SubjectRequest]:
+    """Requests in BOARD_ORDER, with their alarms. Filters as in `requests_of`."""
+    has_ended = Q(state__in=SubjectRequest.FINAL)
+    far, zero = Value(datetime.max.replace(tzinfo=UTC)), Value(datetime(1970, 1, 1, tzinfo=UTC))
+    # Counted backwards for what has ended, so that one ascending order serves both.
+    ended_at = ExpressionWrapper(zero + (zero - Coalesce("ended_at", "received_at")), output_field=DateTimeField())
+    return (
+        requests_of(tenant_id, **filters)
+        .annotate(
+            has_ended=Case(When(has_ended, then=1), default=0),
+            board_time=Case(When(has_ended, then=ended_at), default=Coalesce("due_at", far)),
+        )
+        .prefetch_related("alarms")
+    )
+
+
+def unseen_alarms(tenant_id: UUID, kind: str, member: str) -> list[RequestAlarm]:
+    """Alarms of this kind that the member has not said to have seen, newest first."""
+    alarms = RequestAlarm.objects.filter(tenant_id=tenant_id, kind=kind).exclude(seen_by__contains=[member])
+    return list(alarms.select_related("request").order_by("-id")[:20])
 
 
 def request_by(*, tenant_id: UUID, id: str | UUID) -> SubjectRequest:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from console.listing import FilterForm, choice_field, date_field
+from governance.domain import rules
 from governance.permissions import ROLES, SCOPES
 from sessions.models import Quota
 
@@ -65,6 +66,19 @@ class NewKeyForm(forms.Form):
 class TenantForm(forms.Form):
     name = forms.CharField(label=_("Name"), max_length=200)
     timezone = forms.ChoiceField(label=_("Time zone"), help_text=_("Days and months of quotas and retention are counted in it."), choices=lambda: [(zone, zone) for zone in sorted(zoneinfo.available_timezones()) if "/" in zone or zone == "UTC"])
+
+
+class RulesForm(forms.Form):
+    """What the tenant has decided about requests."""
+
+    four_eyes = forms.ChoiceField(label=_("Erasures need"), choices=list(rules.FOUR_EYES.items()), help_text=_("Two people are safer: what was erased cannot come back. Whoever asked never approves."))
+    four_eyes_rows = forms.IntegerField(label=_("Rows above which two people are needed"), min_value=0, max_value=rules.MAX_ROWS, help_text=_("Counts for the third choice only."))
+    accept_added_rows = forms.IntegerField(label=_("Rows that may be added after a preview"), min_value=0, max_value=rules.MAX_ROWS, help_text=_("So many new rows, in categories that the preview showed, are erased without a second look. 0 shows every difference."))
+    pause_for_identity = forms.BooleanField(label=_("The clock rests while proof of identity is asked for"), required=False, help_text=_("For requests under EU law only."))
+    holidays = forms.CharField(label=_("Holidays"), required=False, max_length=5000, widget=forms.Textarea(attrs={"rows": 3}), help_text=_("Days such as 2026-12-25, one on a line: they are no business days when a first answer is due."))
+
+    def clean_holidays(self):
+        return self.cleaned_data["holidays"].split()
 
 
 class LimitForm(forms.Form):

@@ -5,7 +5,7 @@ from django.utils.translation import gettext_lazy as _
 
 from console.listing import FilterForm, choice_field
 from console.templatetags.ui import STATES
-from governance.domain import registry, requests, retention
+from governance.domain import fences, registry, requests, retention
 from governance.domain.deadlines import PROFILES
 from governance.models import RetentionPolicy, SubjectRequest
 
@@ -26,6 +26,7 @@ class PreviewForm(forms.Form):
 class EraseForm(forms.Form):
     reason = forms.ChoiceField(label=_("Reason"), choices=list(requests.REASONS.items()))
     confirm = forms.CharField(label=_("Reference of the subject"), max_length=500, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+    break_glass = forms.BooleanField(label=_("Go on without a second person"), required=False, help_text=_("For an emergency. Everybody who may approve is told, and the receipt says so."))
     token = forms.CharField(widget=forms.HiddenInput)
 
     def __init__(self, *args, subject, **kwargs):
@@ -34,12 +35,12 @@ class EraseForm(forms.Form):
         self.fields["confirm"].help_text = _("Type %s to confirm.") % subject.display_ref
 
 
-class CancelForm(forms.Form):
-    reason = forms.ChoiceField(label=_("Why"), choices=list(requests.CANCEL_REASONS.items()))
+class RestrictForm(forms.Form):
+    reason = forms.ChoiceField(label=_("Why"), choices=list(fences.RESTRICTION_REASONS.items()))
 
 
 class RequestFilters(FilterForm):
-    state = choice_field(_("State"), [(state, STATES[state][1]) for state in SubjectRequest.State.values], _("Any state"))
+    state = choice_field(_("State"), [(state, STATES[state][1]) for state in SubjectRequest.State.values], _("Any state, open ones first"))
     kind = choice_field(_("Kind"), SubjectRequest.Kind.choices, _("Any kind"))
 
 

@@ -6,7 +6,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from console.templatetags.ui import NOTHING, dollars, integer, number, words
-from governance.domain import registry
+from governance.domain import registry, requests
 
 register = template.Library()
 
@@ -34,6 +34,31 @@ def payload(event):
 def receipt_sum(receipt, name):
     """A column of an erasure's receipt, summed over its categories."""
     return number(sum(entry[name] for entry in receipt["categories"]))
+
+
+@register.filter
+def stays(entry):
+    """Rows of a receipt's category that did not go: held, kept by law, left, or rebuilt without the person."""
+    return sum(entry[name] for name in ("held", "retained", "skipped", "regenerated"))
+
+
+@register.filter
+def is_cancellable(item):
+    """Whether a request about a subject can still be called off."""
+    return item.state in requests.CANCELLABLE
+
+
+@register.filter
+def alarm_words(kind):
+    """What an alarm of a request says."""
+    return {
+        "used_50": _("half of the time is used"),
+        "used_75": _("three quarters are used"),
+        "used_90": _("nearly all of the time is used"),
+        "overdue": _("overdue"),
+        "first_answer_overdue": _("the first answer is overdue"),
+        "break_glass": _("started by one person alone"),
+    }.get(kind, words(kind))
 
 
 @register.filter

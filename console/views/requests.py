@@ -1,27 +1,31 @@
 """Requests about subjects: the preview, the confirmation, the progress, the receipt."""
 
-import json
 from datetime import timedelta
 
 from django.contrib import messages
 from django.db.models import Count, F, Sum
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
+from console import stepup
 from console.access import may, request_for
 from console.forms.base import tell
-from console.forms.subjects import CancelForm, EraseForm, RequestFilters
+from console.forms.requests import CorrectionForm, IdentifierForm
+from console.forms.subjects import EraseForm, RequestFilters
 from console.listing import listing, render_list
+from console.views.receipts import receipt_context
 from console.views.subjects import keep_token
 from governance import queries
-from governance.domain import audit, previews, registry, requests
+from governance.domain import audit, clocks, deadlines, previews, registry, requests, rules
+from governance.domain import notes as note_verbs
 from governance.errors import LetheError, NotFound
-from governance.models import ErasureStep, PlanChunk, SubjectRequest
+from governance.models import AuditNote, ErasureStep, PlanChunk, RequestAlarm, SubjectRequest
 
 State = SubjectRequest.State
 # Buckets in the order of the bar, and what each comes to.
@@ -40,13 +44,19 @@ BUCKETS = {
 @require_GET
 @may("request.read")
 def request_list(request):
+    """The board: what is open by when it is due, overdue first; then what has ended."""
     form = RequestFilters(request)
     given = form.cleaned_data if form.is_valid() else {}
-    rows = queries.requests_of(request.tenant.pk, state=given.get("state"), kind=given.get("kind")) if form.is_valid() else None
+    rows = queries.board(request.tenant.pk, state=given.get("state"), kind=given.get("kind")) if form.is_valid() else None
     now = timezone.now()
     unfinished = SubjectRequest.objects.filter(tenant_id=request.tenant.pk).exclude(state__in=SubjectRequest.FINAL)
+    board = listing(request, form, rows, order=queries.BOARD_ORDER)
+    for item in board.results:
+        item.clock = clock_of(item, now)
+        item.is_own = request.actor.person in (item.requester, item.requester_person)
     context = {
-        "listing": listing(request, form, rows, order=("-id",)),
+        "listing": board,
+        "broken": queries.unseen_alarms(request.tenant.pk, RequestAlarm.Kind.BREAK_GLASS, request.actor.ref) if request.actor.may("request.approve") else (),
         "now": now,
         "open": unfinished.count(),
         "overdue": unfinished.filter(due_at__lt=now).count(),
@@ -59,15 +69,52 @@ def request_list(request):
 @never_cache
 def request_detail(request, ref):
     """One address for a request's whole life: preview, progress, receipt."""
-    return _page(request, request_for(request, ref))
+    return page(request, request_for(request, ref))
 
 
-def _page(request, found, form=None, status=200):
-    context = {"item": found, "subject": found.subject, "now": timezone.now(), "cancel_form": CancelForm(), "cancellable": found.state in requests.CANCELLABLE}
-    if found.kind == SubjectRequest.Kind.ERASE and found.state in previews.OPEN:
+def page(request, found, form=None, status=200, **more):
+    """The page of a request as it stands: what would go, or what happened. `more` brings back forms with errors."""
+    now = timezone.now()
+    context = {
+        "item": found,
+        "subject": found.subject,
+        "now": now,
+        "cancellable": found.state in requests.CANCELLABLE,
+        "clock": clock_of(found, now),
+        "is_waiting": found.state == State.AWAITING_APPROVAL,
+        "is_own": request.actor.person in (found.requester, found.requester_person),
+        **more,
+    }
+    if found.kind == SubjectRequest.Kind.ERASE and found.state in (*previews.OPEN, State.AWAITING_APPROVAL):
         context |= _preview(request, found, form)
         return render(request, "governance/request_preview.html", context, status=status)
-    return render(request, "governance/request.html", context | _progress(found), status=status)
+    if found.kind == SubjectRequest.Kind.RECTIFY:
+        identifiers = found.subject.identifiers.all()
+        context = {"correction_form": CorrectionForm(), "identifier_form": IdentifierForm(identifiers=identifiers)} | context
+    return render(request, "governance/request.html", context | _progress(found) | receipt_context(found), status=status)
+
+
+def clock_of(found, now):
+    """What a request's clock shows: its share, the alarms it raised, and whether it can be extended."""
+    used = clocks.used(found, now)
+    rule = deadlines.profile_of(found.profile)
+    is_over = found.is_final or found.due_at is None
+    reason = ""
+    if not rule.may_extend:
+        reason = _("This law knows no extension.")
+    elif found.extended_until:
+        reason = _("It was extended before.")
+    elif not is_over and found.due_at <= now:
+        reason = _("It is due already.")
+    return {
+        "percent": None if used is None or is_over else round(min(used, 9.99) * 100),
+        "kind": "" if is_over or used is None else "bad" if used >= 1 else "warn" if used >= 0.75 else "",
+        "is_overdue": not is_over and found.due_at <= now,
+        "alarms": sorted(alarm.kind for alarm in found.alarms.all()),
+        "may_extend": not is_over and not reason,
+        "why_not": reason,
+        "first_is_open": bool(found.first_due_at and not found.first_answered_at and not found.is_final),
+    }
 
 
 def _preview(request, found, form):
@@ -87,6 +134,8 @@ def _preview(request, found, form):
         "unattributed": document["unattributed_in_tenant"],
         "recipients": recipients,
         "is_usable": is_usable,
+        "needs_second": rules.of(request.tenant).needs_second_person(by=request.actor, rows=previews.rows_of(found)),
+        "is_fresh": stepup.is_fresh(request),
         "erase_form": form or EraseForm(initial={"token": token, "reason": "subject_request"}, subject=found.subject),
         "drift": _drift(found),
     }
@@ -178,6 +227,7 @@ def preview_again(request, ref):
 @require_POST
 def erase(request, ref):
     found = request_for(request, ref, "subject.erase")
+    stepup.require(request, onward=reverse("request", args=[found.ref]) + "#erase")
     form = EraseForm(request.POST, subject=found.subject)
     if form.is_valid():
         try:
@@ -187,32 +237,17 @@ def erase(request, ref):
         else:
             request.session.pop("preview", None)
             return redirect("request", started.ref)
-    return _page(request, request_for(request, ref), form, status=422)
+    return page(request, request_for(request, ref), form, status=422)
 
 
 @require_POST
-def cancel(request, ref):
-    found = request_for(request, ref, "request.cancel")
-    form = CancelForm(request.POST)
-    if not form.is_valid():
-        messages.error(request, _("Choose why it is cancelled."))
-        return redirect("request", ref)
-    try:
-        requests.cancel(request=found, reason=form.cleaned_data["reason"], by=request.actor)
-    except LetheError as error:
-        messages.error(request, error.detail)
-    else:
-        messages.success(request, _("%s was cancelled. Nothing was erased.") % found.ref)
-    return redirect("request", ref)
-
-
-@require_GET
 @never_cache
-def receipt(request, ref):
-    """The receipt as the document that it is."""
-    found = request_for(request, ref, "receipt.read")
-    if found.receipt is None:
-        raise NotFound(_("There is no receipt before the erasure has ended."))
-    response = HttpResponse(json.dumps(found.receipt, indent=2, ensure_ascii=False), content_type="application/json")
-    response["Content-Disposition"] = f'attachment; filename="receipt-{found.ref}.json"'
-    return response
+def notes(request, ref):
+    """What the person was told, or why it was declined. That is personal content: it has its own permission and is told."""
+    found = request_for(request, ref, "content.read")
+    kept = list(AuditNote.objects.filter(tenant_id=request.tenant.pk, request_id=found.pk).order_by("created_at"))
+    audit.record(
+        "content.read", by=request.actor, object_type="subject_request", object_ref=found.pk, object_label=found.ref,
+        subject=found.subject_id, what="notes", rows=len(kept),
+    )  # fmt: skip
+    return page(request, found, notes=[(note, note_verbs.read(note)) for note in kept])

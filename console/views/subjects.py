@@ -13,7 +13,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from console.access import may, subject_for
 from console.forms.base import tell
-from console.forms.subjects import FindForm, PreviewForm
+from console.forms.requests import ReceiveForm
+from console.forms.subjects import FindForm, PreviewForm, RestrictForm
 from governance import queries
 from governance.domain import audit, fences, previews, registry, requests, subjects
 from governance.errors import LetheError
@@ -57,6 +58,8 @@ def _page(request, subject, form, status=200, **more):
         "is_erased": subject.state == subject.State.ERASED,
         "requests": queries.requests_of(request.tenant.pk, subject=subject.pk)[:20],
         "kinds": list(subject.identifiers.values_list("kind", flat=True)),
+        "receive_form": ReceiveForm(auto_id="receive-%s"),
+        "restrict_form": RestrictForm(auto_id="restrict-%s"),
         **more,
     }
     return render(request, "governance/subject.html", context, status=status)
@@ -94,6 +97,24 @@ def preview(request, ref):
     return redirect("request", made.ref)
 
 
+@require_POST
+def receive(request, ref):
+    """Record that a request came in; its clock starts, and nothing is looked at."""
+    subject = subject_for(request, ref, "subject.preview")
+    form = ReceiveForm(request.POST, auto_id="receive-%s")
+    if form.is_valid():
+        values = form.cleaned_data
+        try:
+            made = requests.receive(
+                subject=subject, kind=values["kind"], profile=values["profile"], received_at=_received(request, values["received_on"]), by=request.actor
+            )
+        except LetheError as error:
+            tell(form, error, {"received_at": "received_on"})
+        else:
+            return redirect("request", made.ref)
+    return _page(request, subject, PreviewForm(), status=422, receive_form=form)
+
+
 def keep_token(request, made, token):
     """For the page that confirms it, in this member's web session: the token serves nobody else."""
     request.session["preview"] = {"request": made.pk.hex, "token": token}
@@ -121,7 +142,8 @@ def export(request, ref):
 @require_POST
 def restrict(request, ref):
     subject = subject_for(request, ref, "subject.restrict")
-    return _told(request, subject, _("%s is restricted: nothing new is written, nothing is deleted."), lambda: fences.restrict(subject=subject, by=request.actor))
+    reason = request.POST.get("reason", "other")
+    return _told(request, subject, _("%s is restricted: nothing new is written, nothing is deleted."), lambda: fences.restrict(subject=subject, reason=reason, by=request.actor))
 
 
 @require_POST

@@ -1,5 +1,7 @@
 """The tenant itself, and the limits of what it may use."""
 
+from dataclasses import asdict
+
 from django.contrib import messages
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -8,8 +10,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from agents.models import Agent
 from console.access import may, quota_for
 from console.forms.base import tell
-from console.forms.governance import LimitForm, NewQuotaForm, TenantForm
-from governance.domain import tenants
+from console.forms.governance import LimitForm, NewQuotaForm, RulesForm, TenantForm
+from governance.domain import rules, tenants
 from governance.errors import LetheError
 from governance.ids import shown
 from governance.models import ApiKey, Subject
@@ -29,7 +31,32 @@ def settings(request):
         else:
             messages.success(request, _("The tenant was saved."))
             return redirect("tenant")
-    return render(request, "console/tenant.html", {"form": form}, status=422 if form.is_bound else 200)
+    return _page(request, form, _rules_form(request), status=422 if form.is_bound else 200)
+
+
+def _rules_form(request, data=None):
+    current = asdict(rules.of(request.tenant))
+    return RulesForm(data, initial={**current, "holidays": "\n".join(current["holidays"])})
+
+
+def _page(request, form, rules_form, status=200):
+    return render(request, "console/tenant.html", {"form": form, "rules_form": rules_form}, status=status)
+
+
+@require_POST
+@may("governance.settings")
+def rules_of_requests(request):
+    form = _rules_form(request, request.POST)
+    if form.is_valid():
+        try:
+            rules.change(tenant=request.tenant, by=request.actor, **form.cleaned_data)
+        except LetheError as error:
+            tell(form, error)
+        else:
+            messages.success(request, _("The rules hold from now on. Previews made before may have to be made again."))
+            return redirect("tenant")
+    initial = {"name": request.tenant.name, "timezone": request.tenant.timezone}
+    return _page(request, TenantForm(initial=initial), form, status=422)
 
 
 @require_GET

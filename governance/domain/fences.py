@@ -17,12 +17,20 @@ from django.db.models.functions import Now
 
 from governance.actors import Actor
 from governance.domain import audit
-from governance.errors import Conflict, Held, NotFound, SubjectFenced, Unavailable
+from governance.errors import Conflict, Held, Invalid, NotFound, SubjectFenced, Unavailable
 from governance.models import Fence, Subject, SubjectRequest
 
 Result = TypeVar("Result")
 
 LOCK_TIMEOUT_MS = 800
+# Regulation (EU) 2016/679, Art. 18(1).
+RESTRICTION_REASONS = {
+    "accuracy_contested": "The person says it is wrong, and that is looked into",
+    "unlawful": "It should not have been kept, and the person wants no erasure",
+    "legal_claims": "We need it no more, and the person needs it for a claim",
+    "objection": "The person objects, and that is looked into",
+    "other": "Another reason, on file elsewhere",
+}
 ATTEMPTS = 8
 
 
@@ -81,12 +89,14 @@ def lift_fence(*, fence: Fence, by: Actor) -> Fence:
     return fence
 
 
-def restrict(*, subject: Subject, by: Actor) -> Fence:
-    """Stop every use of what is held on the subject, and keep it."""
+def restrict(*, subject: Subject, reason: str = "other", by: Actor) -> Fence:
+    """Stop every use of what is held on the subject, and keep it. `reason`: one of RESTRICTION_REASONS."""
     by.require("subject.restrict")
     if subject.tenant_id != by.tenant_id:
         raise NotFound
-    return open_fence(subject=subject, mode=Fence.Mode.RESTRICT, by=by)
+    if reason not in RESTRICTION_REASONS:
+        raise Invalid(errors={"reason": [f"Choose one of {', '.join(RESTRICTION_REASONS)}."]})
+    return _alone(subject.id, lambda: _open(subject, Fence.Mode.RESTRICT, by, None, reason=reason))
 
 
 def lift_restriction(*, subject: Subject, by: Actor) -> None:
@@ -160,7 +170,7 @@ def _alone(subject_id: UUID, act: Callable[[], Result]) -> Result:
     raise FenceBusy
 
 
-def _open(subject: Subject, mode: str, by: Actor, request: SubjectRequest | None) -> Fence:
+def _open(subject: Subject, mode: str, by: Actor, request: SubjectRequest | None, **payload: str) -> Fence:
     current = Fence.objects.filter(subject_id=subject.id, lifted_at=None).first()
     request_id = request.id if request else None
     if current is not None:
@@ -174,7 +184,7 @@ def _open(subject: Subject, mode: str, by: Actor, request: SubjectRequest | None
     action = "subject.restricted" if mode == Fence.Mode.RESTRICT else "request.fenced"
     audit.record(
         action, by=by, object_type="subject", object_ref=subject.id, object_label=subject.display_ref,
-        mode=mode, request=request_id, epoch=subject.epoch,
+        mode=mode, request=request_id, epoch=subject.epoch, **payload,
     )  # fmt: skip
     return fence
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.test import Client
 from playwright.sync_api import sync_playwright
 
+from console import stepup
 from console.asgi import django_application
 from governance.permissions import ROLES
 from sessions.engine import runner
@@ -150,6 +151,9 @@ def enter(server_url):
     def go(page, member):
         client = Client()
         client.force_login(member)
+        session = client.session
+        session[stepup.KEY] = time.time()
+        session.save()
         value = client.cookies[settings.SESSION_COOKIE_NAME].value
         page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": value, "url": server_url}])
         page.goto("/")

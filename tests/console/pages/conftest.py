@@ -1,10 +1,13 @@
 """The cast of the page tests: a tenant, people with every role and with few, and a stranger's tenant."""
 
+import time
+
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from console import stepup
 from governance.domain import members
 from governance.permissions import ROLES
 from tests.factories import governance
@@ -17,7 +20,9 @@ def tenant(db):
 
 @pytest.fixture
 def sign_in():
-    """`sign_in(tenant, "viewer")`: a client of a new member with these roles; `client.actor` is who acts."""
+    """`sign_in(tenant, "viewer")`: a client of a new member with these roles, who has just entered their password;
+    `client.actor` is who acts.
+    """
 
     def enter(tenant, *roles, **values):
         member = governance.member(tenant, roles)
@@ -26,6 +31,9 @@ def sign_in():
         member.save()
         client = Client()
         client.force_login(member)
+        session = client.session
+        session[stepup.KEY] = time.time()
+        session.save()
         client.member = member
         client.membership = member.memberships.select_related("member", "tenant").get()
         client.actor = members.actor_of(membership=client.membership)
