@@ -25,8 +25,8 @@ class BearerKey(BaseAuthentication):
         return 'Bearer realm="lethe"'
 
 
-class MemberOrKey(BearerKey):
-    """A key, or a person with the session of their browser, for acts that no key may do.
+class BrowserSession(BaseAuthentication):
+    """A person with the session of their browser, for acts that no key may do; without one, it is for the key to say who calls.
 
     Such a call carries the session's CSRF token as X-CSRFToken, and a password entered within the last five minutes.
     """
@@ -34,7 +34,7 @@ class MemberOrKey(BearerKey):
     def authenticate(self, request):
         http = request._request
         if "HTTP_AUTHORIZATION" in request.META or not http.user.is_authenticated:
-            return super().authenticate(request)
+            return None
         check = CSRFCheck(lambda request: None)
         check.process_request(http)
         if check.process_view(http, None, (), {}) is not None:
@@ -48,20 +48,17 @@ class MemberOrKey(BearerKey):
         return request.actor, request.actor
 
 
-class MemberOrKeyScheme(OpenApiAuthenticationExtension):
-    target_class = "console.api.authentication.MemberOrKey"
-    name = ["apiKey", "session"]
+class BrowserSessionScheme(OpenApiAuthenticationExtension):
+    target_class = "console.api.authentication.BrowserSession"
+    name = "session"
 
     def get_security_definition(self, auto_schema):
-        return [
-            BearerKeyScheme(self.target).get_security_definition(auto_schema),
-            {
-                "type": "apiKey",
-                "in": "cookie",
-                "name": settings.SESSION_COOKIE_NAME,
-                "description": "The session of a person who is signed in to the console, with its token in X-CSRFToken.",
-            },
-        ]
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": settings.SESSION_COOKIE_NAME,
+            "description": "The session of a person who is signed in to the console, with its token in X-CSRFToken.",
+        }
 
 
 class BearerKeyScheme(OpenApiAuthenticationExtension):

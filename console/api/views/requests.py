@@ -1,6 +1,6 @@
 """Acts on a request about a subject: receive it, agree to it, extend it, put data right, tell recipients."""
 
-from console.api.authentication import MemberOrKey
+from console.api.authentication import BearerKey, BrowserSession
 from console.api.endpoint import Endpoint
 from console.api.operations import operation
 from console.api.serializers import requests as shapes
@@ -13,7 +13,7 @@ from governance.domain import clocks, corrections, recipients, requests
 class Decision(RequestEndpoint):
     """For people only: with the session of a browser and its CSRF token. A key is told so."""
 
-    authentication_classes = [MemberOrKey]
+    authentication_classes = [BrowserSession, BearerKey]
     permission = {"POST": "request.approve"}
 
 

@@ -54,7 +54,7 @@ def test_every_page_asks_for_a_permission(tenant, sign_in):
     """A member whose roles allow nothing gets no page but the own account, help, and the error pages."""
     client = sign_in(tenant, "viewer")
     Membership.objects.filter(pk=client.membership.pk).update(roles=["privacy_approver"])
-    allowed_to_all = OPEN | {"account", "change-password", "switch-tenant", "palette", "help", "help-definition", "help-permissions", "help-categories"}
+    allowed_to_all = OPEN | {"account", "prove", "change-password", "switch-tenant", "palette", "help", "help-definition", "help-permissions", "help-categories"}
     allowed_to_approvers = {"subjects", "subject", "requests", "request", "request-progress", "request-receipt", "request-archive", "retention", "policy", "policy-runs", "audit", "audit-export"}
 
     opened = {name for name, address in pages() if client.get(address).status_code == 200} - allowed_to_all
