@@ -8,3 +8,4 @@ class GovernanceConfig(AppConfig):
 
     def ready(self):
         from governance import categories, checks  # noqa: F401, PLC0415 -- registration needs the loaded models
+        from governance.domain import hold_replay  # noqa: F401, PLC0415 -- as above

@@ -15,9 +15,13 @@ CHUNK_ROWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """Rows that stay whatever is asked, because a hold covers them: a condition over alias `t`, and its values."""
+    """Rows that stay whatever is asked, because a hold covers them: a condition over alias `t`, and its values.
+    `until` is a time as text, or None.
+    """
 
     matter: str
+    reason: str
+    until: str | None
     sql: str
     values: tuple[Any, ...]
 
@@ -69,7 +73,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The subject's rows that a scope spares, and why: {"bucket": "held", "rows", "matter"} for each hold."""
+    """The subject's rows that a scope spares, and why: {"bucket": "held", "rows", "matter", "reason", "until"} for each
+    hold. A row may be under several.
+    """
 
     rows: int = 0
     size: int = 0

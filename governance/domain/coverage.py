@@ -4,6 +4,8 @@ The database's own guard (governance/triggers.py) decides by the same facts, row
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +14,7 @@ from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 
 from governance.domain import registry
-from governance.domain.category import Category, Scope, Spare
+from governance.domain.category import Category, Held, Scope, Spare
 from governance.domain.tables import TableCategory
 from governance.models import Hold
 
@@ -24,26 +26,45 @@ def in_force(tenant_id: UUID) -> list[Hold]:
     return list(Hold.objects.filter(tenant_id=tenant_id, released_at=None).order_by("id"))
 
 
-def scope_of(*, tenant_id: UUID, subject_id: UUID) -> Scope:
-    """The subject's rows without those that a hold covers now: what an erasure may take.
+def spare(scope: Scope, *, since: datetime | None = None, only: Hold | None = None) -> Scope:
+    """The scope without the rows that a hold covers: what an erasure may take.
 
-    While anything is held, what names the subject stays as well, or nobody could find the rest.
+    With `since`, holds that were released later than that still count: a plan of that time did not know their rows.
+    With `only`, no other hold counts.
     """
-    holds = [hold for hold in in_force(tenant_id) if hold.subject_id in (None, subject_id)]
-    spared = {category.key: spares for category in registry.categories().values() if (spares := _spares(category, holds))}
-    scope = Scope(tenant_id, subject_id, spared)
-    last = [category for category in registry.categories().values() if category.is_last]
-    if spared and any(registry.get(key).held(scope=scope).rows for key in spared if not registry.get(key).is_last):
-        matters = tuple(dict.fromkeys(spare.matter for spares in spared.values() for spare in spares))
-        for category in last:
-            scope.spared.setdefault(category.key, (Spare(", ".join(matters), "TRUE", ()),))
-    return scope
+    force = Q(released_at=None) | Q(released_at__gt=since) if since else Q(released_at=None)
+    holds = Hold.objects.filter(force, tenant_id=scope.tenant_id).order_by("id")
+    if not scope.also:
+        # Other subjects' rows are only in it where they were derived from this one's.
+        holds = holds.filter(Q(subject_id=None) | Q(subject_id=scope.subject_id))
+    holds = list(holds.filter(pk=only.pk) if only else holds)
+    spared = {key: spares for key, category in registry.categories().items() if (spares := _spares(category, holds))}
+    return replace(scope, spared=spared)
 
 
-def held_rows(scope: Scope) -> dict[str, int]:
-    """How many of the subject's rows the scope spares, by category; only where there are any."""
-    found = {key: registry.get(key).held(scope=scope).rows for key in scope.spared}
-    return {key: rows for key, rows in found.items() if rows}
+def with_names(scope: Scope) -> Scope:
+    """The scope, sparing what names the subject while anything else is held: nobody could find the rest without it."""
+    kept = [
+        spare for key, spares in scope.spared.items() if not registry.get(key).is_last and _held(scope, key).rows for spare in spares
+    ]
+    if not kept:
+        return scope
+    names = {
+        key: (replace(kept[0], sql="TRUE", values=()),)
+        for key, category in registry.categories().items()
+        if category.is_last and category.on_hold != "exempt"
+    }
+    return replace(scope, spared={**scope.spared, **names})
+
+
+def held_of(scope: Scope) -> dict[str, Held]:
+    """What the scope spares, by category; only where there is something."""
+    found = {key: _held(scope, key) for key in scope.spared}
+    return {key: held for key, held in found.items() if held.rows}
+
+
+def _held(scope: Scope, key: str) -> Held:
+    return registry.get(key).held(scope=scope)
 
 
 def covered(category: Category, hold: Hold, alias: str = "t") -> Sql | None:
@@ -93,7 +114,12 @@ def head_of(category: TableCategory, alias: str = "t") -> str:
 
 def _spares(category: Category, holds: Iterable[Hold]) -> tuple[Spare, ...]:
     found = ((hold, covered(category, hold)) for hold in holds)
-    return tuple(Spare(hold.matter, part[0], tuple(part[1])) for hold, part in found if part is not None)
+    return tuple(_spare(hold, part) for hold, part in found if part is not None)
+
+
+def _spare(hold: Hold, part: Sql) -> Spare:
+    until = hold.until.isoformat().replace("+00:00", "Z") if hold.until else None
+    return Spare(hold.matter, hold.reason, until, part[0], tuple(part[1]))
 
 
 def _heads(category: TableCategory, alias: str) -> list[str]:

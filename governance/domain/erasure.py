@@ -4,21 +4,23 @@ The request's row is the job and its state says what comes next, so a worker tha
 next one claims the row and goes on after the last committed step. A step commits together with its deletes.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, Sum
 
 from governance.actors import Actor, system
 from governance.domain import (
     audit,
     clock,
     closure,
+    coverage,
     fences,
+    holds,
     jobs,
     ledger,
     previews,
@@ -97,7 +99,7 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
         category.quiesce(scope=scope, deadline=deadline)
     fences.open_fence(subject=request.subject, mode=Fence.Mode.ERASE, by=by, request=request)
     lease.renew()
-    plan = previews.take_plan(scope, with_samples=False)
+    plan = previews.take_plan(previews.with_holds(scope), with_samples=False)
     drift = [] if plan.digest == request.digest else _drift(request, plan)
     is_accepted = bool(drift) and _may_accept(request, drift)
     if is_accepted or not drift:
@@ -177,21 +179,28 @@ def _execute(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) 
         request_id=OuterRef("request_id"), category=OuterRef("category"), chunk_no=OuterRef("number")
     )
     for category in registry.erase_order():
+        # Each batch looks at the holds again.
         pending = PlanChunk.objects.filter(request=request, category=category.key).exclude(Exists(done))
         for chunk_id in pending.order_by("number").values_list("id", flat=True):
-            _erase_chunk(lease, category, scope, PlanChunk.objects.get(pk=chunk_id))
+            _erase_chunk(lease, request, scope, category, PlanChunk.objects.get(pk=chunk_id))
     with transaction.atomic():
         lease.renew(state=State.VERIFYING, progress_at=clock.ClockTime())
         _record("request.verifying", request, system(request.tenant_id))
 
 
-def _erase_chunk(lease: jobs.Lease, category: registry.Category, scope: registry.Scope, planned: PlanChunk) -> None:
+def _erase_chunk(
+    lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, category: registry.Category, planned: PlanChunk
+) -> None:
     chunk = registry.Chunk(
         planned.number, planned.low, planned.high, planned.rows, planned.bytes, planned.sha256, bytes(planned.fingerprints)
     )
     with transaction.atomic():
         # First, so that a worker which lost the job meets this and nobody can claim it before the commit.
         lease.renew(progress_at=clock.ClockTime(), attempts=0)
+        holds.enter(tenant_id=request.tenant_id)
+        scope = coverage.spare(scope, since=request.previewed_at)
+        if category.is_last:
+            scope = coverage.with_names(scope)
         with fences.executor(request_id=lease.id, lease_no=lease.number):
             erased = category.erase(scope=scope, chunk=chunk)
             ErasureStep.objects.create(
@@ -202,6 +211,7 @@ def _erase_chunk(lease: jobs.Lease, category: registry.Category, scope: registry
                 rows=erased.rows,
                 bytes=erased.size,
                 already_absent=erased.already_absent,
+                held=erased.held,
                 lease_no=lease.number,
             )
             # A row that something still refers to shows here, inside the batch.
@@ -212,52 +222,102 @@ def _erase_chunk(lease: jobs.Lease, category: registry.Category, scope: registry
 
 
 def _verify(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -> bool:
-    """Look for what is left. Nothing: close the request. Something: plan it and go back. True when rows were found."""
+    """Look for what is left. Nothing: close the request. Something: plan it and go back. True when rows were found
+    that nobody knew of; those of a hold that was released meanwhile were shown before.
+    """
+    scope = previews.with_holds(scope)
     left = [category for category in registry.erase_order() if category.verify(scope=scope)]
     if not left:
         ledger.acknowledge("erase_finished", request=request)
-        _complete(lease, request)
+        is_partial = bool(coverage.held_of(scope))
+        everything = registry.Scope(scope.tenant_id, scope.subject_id)
+        _complete(lease, request, scope, previews.take_plan(everything, with_samples=False) if is_partial else None)
         return False
-    late = dict((request.preview or {}).get("late", {}))
+    preview = request.preview or {}
+    late, freed = dict(preview.get("late", {})), dict(preview.get("freed", {}))
     with transaction.atomic():
+        # What is planned here and what counts as held go together: no hold may move in between.
+        holds.enter(tenant_id=request.tenant_id)
+        scope = previews.with_holds(scope)
         for category in left:
             chunks = list(category.plan(scope=scope))
             last = PlanChunk.objects.filter(request=request, category=category.key).aggregate(last=Max("number"))["last"]
             previews.add_chunks(request, category.key, chunks, start=0 if last is None else last + 1)
-            late[category.key] = late.get(category.key, 0) + sum(chunk.rows for chunk in chunks)
-        lease.renew(state=State.EXECUTING, preview={**(request.preview or {}), "late": late})
+            rows = sum(chunk.rows for chunk in chunks)
+            known = min(rows, _freed(request, category, scope) - freed.get(category.key, 0))
+            freed[category.key] = freed.get(category.key, 0) + known
+            if rows > known:
+                late[category.key] = late.get(category.key, 0) + rows - known
+        # What is freed now no longer counts as spared while it is erased.
+        lease.renew(state=State.EXECUTING, preview={**preview, "late": late, "freed": freed}, previewed_at=clock.ClockTime())
         _record(
             "request.executing", request, system(request.tenant_id), residue=[category.key for category in left]
         )
-    return True
+    return late != preview.get("late", {})
+
+
+def _freed(request: SubjectRequest, category: registry.Category, scope: registry.Scope) -> int:
+    """Rows that were held when they were shown or came to be held later, and are not any more."""
+    shown = sum(
+        entry["buckets"]["held"]
+        for entry in (request.preview or {}).get("categories", [])
+        if entry["key"] == category.key and not request.follows_id
+    )
+    caught = ErasureStep.objects.filter(request=request, category=category.key).aggregate(rows=Sum("held"))["rows"] or 0
+    return shown + caught - category.held(scope=scope).rows
 
 
 @transaction.atomic
-def _complete(lease: jobs.Lease, request: SubjectRequest) -> None:
+def _complete(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, rest: previews.Plan | None) -> None:
+    """End the request: whole, or without the `rest` that a hold covers. Nothing when a hold moved since the last look."""
     by = system(request.tenant_id)
     lease.renew()
+    holds.enter(tenant_id=request.tenant_id)
+    scope = previews.with_holds(scope)
+    held = coverage.held_of(scope)
+    if bool(held) != (rest is not None) or any(category.verify(scope=scope) for category in registry.erase_order()):
+        return
     now = clock.now()
-    Fence.objects.filter(request_id=request.id, lifted_at=None).update(mode=Fence.Mode.SUPPRESS)
-    Subject.objects.filter(pk=request.subject_id).update(state=Subject.State.ERASED)
-    ledger.suppress_of(request, erased_at=now)
-    request.logically_erased_at = now
-    preview = request.preview or {}
+    preview = {
+        **(request.preview or {}),
+        "held": {key: found.rows for key, found in held.items()},
+        "exceptions": [
+            {"category": key, "rows": ground["rows"], "reason": "hold", "basis": ground["reason"], "until": ground["until"]}
+            for key, found in held.items()
+            for ground in found.grounds
+        ],
+    }
+    request.preview, request.logically_erased_at = preview, now
     touched = [entry["key"] for entry in preview.get("categories", []) if entry["rows"]]
     recipients.declare(request=request, categories=[*touched, *preview.get("late", {})])
     purge.ask(request=request)
     receipt = receipts.issue(request=request)
-    lease.release(state=State.COMPLETED, logically_erased_at=now, ended_at=now, drift=None)
-    others = SubjectRequest.objects.filter(subject_id=request.subject_id).exclude(pk=request.pk)
-    others.exclude(state__in=SubjectRequest.FINAL).update(
-        state=State.CANCELLED, reason="subject_erased", ended_at=now, lease_until=None, drift=None
-    )
-    previews.wipe(SubjectRequest.objects.filter(subject_id=request.subject_id))
+    state = State.COMPLETED_WITH_EXCEPTIONS if rest else State.COMPLETED
+    lease.release(state=state, preview=preview, logically_erased_at=now, ended_at=now, drift=None)
     rows = sum(entry["erased"] + entry["anonymised"] for entry in receipt["categories"])
+    if rest:
+        previews.wipe([request])
+        follow_up = previews.open_follow_up(request=request, plan=rest, held=held)
+        _record("request.completed", request, by, rows=rows, held=sum(preview["held"].values()), follow_up=follow_up.id)
+        return
+    _close_subject(request, now)
     _record("request.completed", request, by, rows=rows)
     audit.record(
         "subject.erased", by=by, object_type="subject", object_ref=request.subject_id,
         object_label=request.subject.display_ref, request=request.id,
     )  # fmt: skip
+
+
+def _close_subject(request: SubjectRequest, now: datetime) -> None:
+    """Nothing is left: the id takes no data for ever, and whatever else was asked about it has no object."""
+    Fence.objects.filter(request_id=request.id, lifted_at=None).update(mode=Fence.Mode.SUPPRESS)
+    Subject.objects.filter(pk=request.subject_id).update(state=Subject.State.ERASED)
+    ledger.suppress_of(request, erased_at=now)
+    others = SubjectRequest.objects.filter(subject_id=request.subject_id).exclude(pk=request.pk)
+    others.exclude(state__in=SubjectRequest.FINAL).update(
+        state=State.CANCELLED, reason="subject_erased", ended_at=now, lease_until=None, drift=None
+    )
+    previews.wipe(SubjectRequest.objects.filter(subject_id=request.subject_id))
 
 
 def _fail(lease: jobs.Lease, code: str, message: str) -> None:

@@ -17,11 +17,22 @@ from django.db.models import Q, QuerySet, Sum
 
 from governance import queries
 from governance.actors import Actor, system
-from governance.domain import audit, clock, coverage, fences, jobs, registry
+from governance.domain import audit, clock, coverage, fences, jobs, ledger, registry
 from governance.domain.snapshots import snapshot
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
-from governance.models import ApiKey, ErasureStep, Fence, HeldCopy, HeldRow, Hold, Subject, SubjectRequest, Tenant
+from governance.models import (
+    ApiKey,
+    ErasureStep,
+    Fence,
+    HeldCopy,
+    HeldRow,
+    Hold,
+    LedgerEntry,
+    Subject,
+    SubjectRequest,
+    Tenant,
+)
 
 Result = TypeVar("Result")
 
@@ -36,6 +47,9 @@ REASONS = {
 QUERY_FIELDS = ("category", "agent", "subject_id", "after", "before", "ids")
 MAX_IDS = 10_000
 LOCK_TIMEOUT_MS, ATTEMPTS = 800, 8
+# What the ledger is told of a hold.
+TOLD_IDS = ("session_id", "agent_id")
+TOLD_TEXTS = ("matter", "reason", "scope", "agent_name", "category", "root", "placed_by", "placed_by_label")
 _MATTER = re.compile(r"[\w.:+\-/]{1,64}")
 
 
@@ -135,10 +149,7 @@ def rows_by_category(*, hold: Hold) -> dict[str, int]:
 
 def waiting_for(*, hold: Hold) -> list[SubjectRequest]:
     """Erasures of the tenant that wait for holds, and that this one is among the reasons of."""
-    waiting = _follow_ups(hold.tenant_id)
-    if hold.scope == Hold.Scope.SUBJECT:
-        return list(waiting.filter(subject_id=hold.subject_id))
-    return [request for request in waiting if _covers(hold, request)]
+    return [request for request in _follow_ups(hold.tenant_id) if _covers(hold, request)]
 
 
 def forget_copies(*, tenant_id: UUID | None = None) -> int:
@@ -250,6 +261,19 @@ def _place(target: Target, matter: str, reason: str, until: datetime | None, by:
         hold.already_absent = erased.aggregate(rows=Sum("rows"))["rows"] or 0
     hold.save(update_fields=["already_absent"])
     _record("hold.placed", hold, by)
+    # The rows of a session or a query by name, so that after a restore the same ones are held again.
+    rows = [[row.category, row.row_id.hex] for row in HeldRow.objects.filter(hold=hold).order_by("id")]
+    ledger.append(
+        LedgerEntry.Kind.HOLD_PLACED,
+        tenant_id=hold.tenant_id,
+        ref=hold.id,
+        subject_id=hold.subject_id,
+        **{name: getattr(hold, name) for name in TOLD_TEXTS},
+        **{name: value.hex if (value := getattr(hold, name)) else None for name in TOLD_IDS},
+        query=hold.query,
+        until=until.isoformat() if until else None,
+        rows=rows,
+    )
     return hold
 
 
@@ -301,21 +325,34 @@ def _release(hold: Hold, action: str, by: Actor) -> tuple[Hold, list[SubjectRequ
     ended = Hold.objects.filter(pk=hold.pk, released_at=None)
     if not ended.update(released_at=clock.ClockTime(), released_by=by.ref, released_by_label=by.label):
         raise Conflict("This hold was released before.")
-    HeldRow.objects.filter(hold_id=hold.pk).delete()
     forget_copies(tenant_id=hold.tenant_id)
     hold.refresh_from_db()
-    started = [request for request in _follow_ups(hold.tenant_id) if _resume(request)]
+    started = resume_waiting(tenant_id=hold.tenant_id)
     _record(action, hold, by, requests=[request.id for request in started])
+    ledger.append(
+        LedgerEntry.Kind.HOLD_RELEASED,
+        tenant_id=hold.tenant_id,
+        ref=hold.id,
+        subject_id=hold.subject_id,
+        released_by=hold.released_by,
+        released_by_label=hold.released_by_label,
+    )
     return hold, started
+
+
+def resume_waiting(*, tenant_id: UUID) -> list[SubjectRequest]:
+    """Carry on the erasures that waited for holds of which none is left. In the transaction of the release."""
+    return [request for request in _follow_ups(tenant_id) if _resume(request)]
 
 
 def _resume(request: SubjectRequest) -> bool:
     """Carry a follow-up on when nothing of its subject is held any more: it was shown and approved before."""
-    scope = coverage.scope_of(tenant_id=request.tenant_id, subject_id=request.subject_id)
-    if coverage.held_rows(scope):
+    if coverage.held_of(coverage.spare(registry.Scope(request.tenant_id, request.subject_id))):
         return False
     waiting = SubjectRequest.objects.filter(pk=request.pk, state=SubjectRequest.State.PREVIEWED)
-    if not waiting.update(state=SubjectRequest.State.FENCING, attempts=0, lease_until=None, failure=None):
+    if not waiting.update(
+        state=SubjectRequest.State.FENCING, attempts=0, lease_until=None, failure=None, previewed_at=clock.ClockTime()
+    ):
         return False
     audit.record(
         "request.resumed", by=system(request.tenant_id), object_type="subject_request", object_ref=request.id,
@@ -332,14 +369,7 @@ def _follow_ups(tenant_id: UUID) -> QuerySet[SubjectRequest]:
 
 
 def _covers(hold: Hold, request: SubjectRequest) -> bool:
-    scope = registry.Scope(request.tenant_id, request.subject_id)
-    spared = {
-        category.key: (registry.Spare(hold.matter, part[0], tuple(part[1])),)
-        for category in registry.categories().values()
-        if (part := coverage.covered(category, hold)) is not None
-    }
-    scope.spared.update(spared)
-    return bool(coverage.held_rows(scope))
+    return bool(coverage.held_of(coverage.spare(registry.Scope(request.tenant_id, request.subject_id), only=hold)))
 
 
 def _alone(tenant_id: UUID, act: Callable[[], Result]) -> Result:

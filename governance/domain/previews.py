@@ -16,12 +16,12 @@ from django.conf import settings
 from django.core import signing
 from django.db import connection, transaction
 
-from governance.actors import Actor
-from governance.domain import audit, clock, clocks, closure, deadlines, protection, registry, rules
+from governance.actors import Actor, system
+from governance.domain import audit, clock, clocks, closure, coverage, deadlines, protection, registry, rules
 from governance.domain.snapshots import snapshot
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
 from governance.ids import shown
-from governance.models import PlanChunk, Subject, SubjectRequest
+from governance.models import Fence, PlanChunk, Subject, SubjectRequest
 
 TOKEN_LIFE = timedelta(minutes=30)
 SAMPLES = 20
@@ -44,6 +44,7 @@ class Planned:
     chunks: list[registry.Chunk]
     counts: registry.Counts
     samples: list[registry.Sample]
+    grounds: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,15 @@ def preview(
         raise NotFound
     check_request(kind, PREVIEWABLE, profile, received_at)
     request = _open(subject, kind, by, profile, received_at)
-    plan = take_plan(registry.Scope(subject.tenant_id, subject.id))
+    # An export takes everything; an erasure leaves out what a hold covers.
+    scope = registry.Scope(subject.tenant_id, subject.id)
+    plan = take_plan(scope if kind == SubjectRequest.Kind.EXPORT else with_holds(scope))
     return _store(request, plan, by)
+
+
+def with_holds(scope: registry.Scope) -> registry.Scope:
+    """The scope without the rows that must be kept now."""
+    return coverage.with_names(coverage.spare(scope))
 
 
 def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
@@ -88,11 +96,14 @@ def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
         epoch = Subject.objects.values_list("epoch", flat=True).get(pk=scope.subject_id)
         planned, derived = [], closure.of(scope)
         scope = closure.extend(scope, derived)
+        if scope.spared and scope.also:
+            scope = with_holds(scope)
         for category in registry.erase_order():
             chunks = list(category.plan(scope=scope))
             samples = category.sample(scope=scope, limit=SAMPLES) if chunks and with_samples else []
+            held = category.held(scope=scope)
             counts = _with_mixed(category.count(plan=chunks), len(derived.mixed.get(category.key, ())))
-            planned.append(Planned(category, chunks, counts, samples))
+            planned.append(Planned(category, chunks, with_held(counts, held), samples, held.grounds))
         unattributed = sum(
             category.unattributed(tenant_id=scope.tenant_id) for category in registry.categories().values() if with_samples
         )
@@ -185,6 +196,9 @@ def _open(subject: Subject, kind: str, by: Actor, profile: str, received_at: dat
 
 
 def _may_preview(request: SubjectRequest, by: Actor) -> bool:
+    if request.follows_id and not request.drift:
+        # It waits for holds, and was shown and approved before.
+        return False
     return request.state in OPEN or (request.state == State.AWAITING_APPROVAL and by.may("subject.erase"))
 
 
@@ -285,6 +299,39 @@ def add_chunks(request: SubjectRequest, category: str, chunks: list[registry.Chu
     )
 
 
+def with_held(counts: registry.Counts, held: registry.Held) -> registry.Counts:
+    """The counts of a plan, and what stays beside it."""
+    buckets = {**counts.buckets, "held": counts.buckets["held"] + held.rows}
+    return registry.Counts(counts.rows + held.rows, counts.size + held.size, buckets)
+
+
+def open_follow_up(*, request: SubjectRequest, plan: Plan, held: dict[str, registry.Held]) -> SubjectRequest:
+    """What a hold kept from being erased waits here, with its own clock: it was shown and approved with `request`.
+
+    In the transaction that ends `request`. The fence stays, in the new request's name.
+    """
+    follow_up = open_request(request.subject, request.kind, system(request.tenant_id), request.profile)
+    for name in _TAKEN_OVER:
+        setattr(follow_up, name, getattr(request, name))
+    follow_up.follows, follow_up.state = request, State.PREVIEWED
+    follow_up.epoch, follow_up.digest, follow_up.previewed_at = plan.epoch, plan.digest, clock.now()
+    store_chunks(follow_up, plan)
+    preview = _summary(follow_up, plan)
+    for entry in preview["categories"]:
+        entry["grounds"] = list(held[entry["key"]].grounds) if entry["key"] in held else []
+        entry["buckets"] = {**dict.fromkeys(entry["buckets"], 0), "held": entry["rows"]}
+    follow_up.preview = preview
+    follow_up.save()
+    Fence.objects.filter(request_id=request.id, lifted_at=None).update(request_id=follow_up.id)
+    return follow_up
+
+
+_TAKEN_OVER = (
+    "reason", "registry_hash", "policy_version", "requester", "requester_label", "requester_person", "approver",
+    "approver_label", "approved_at", "break_glass",
+)  # fmt: skip
+
+
 def _summary(request: SubjectRequest, plan: Plan) -> dict[str, Any]:
     """What the request keeps: counts in the clear, samples encrypted and only until the request ends."""
     samples = {
@@ -306,7 +353,7 @@ def _summary(request: SubjectRequest, plan: Plan) -> dict[str, Any]:
                 "title": planned.category.title,
                 "rows": planned.counts.rows,
                 "bytes": planned.counts.size,
-                "grounds": [],
+                "grounds": list(planned.grounds),
                 "buckets": planned.counts.buckets,
             }
             for planned in plan.categories

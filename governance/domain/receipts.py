@@ -117,7 +117,7 @@ def build(*, request: SubjectRequest) -> dict[str, Any]:
         "horizons": {"wal_until": None, "backups_until": None, "source": "operator_declared"},
         "categories": _categories(request, preview) if is_erasure else [],
         "corrections": request.corrections,
-        "exceptions": [],
+        "exceptions": preview.get("exceptions", []),
         "verification": {
             "level": 1,
             "read_paths": len(registry.categories()) if is_erasure else 0,
@@ -175,6 +175,7 @@ def _adds_up(entry: dict[str, Any]) -> bool:
 
 
 def _categories(request: SubjectRequest, preview: dict[str, Any]) -> list[dict[str, Any]]:
+    kept = preview.get("held", {})
     late, accepted = preview.get("late", {}), preview.get("accepted", {})
     shown = {entry["key"]: entry["rows"] for entry in preview.get("categories", [])}
     sums = {
@@ -199,7 +200,7 @@ def _categories(request: SubjectRequest, preview: dict[str, Any]) -> list[dict[s
                 "anonymised": done["done"] if is_anonymised else 0,
                 "regenerated": mixed["regenerated"],
                 "already_absent": done["absent"] + taken["gone"] + mixed["gone"],
-                "held": 0,
+                "held": kept.get(category.key, 0),
                 "retained": 0,
                 "skipped": 0,
             }

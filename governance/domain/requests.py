@@ -315,7 +315,8 @@ def cancel(*, request: SubjectRequest, reason: str, text: str | None = None, by:
         raise Invalid(errors={"reason": [f"Choose one of {', '.join(CANCEL_REASONS)}."]})
     text = notes.check(text, is_required=reason in REFUSALS)
     with transaction.atomic():
-        open_now = SubjectRequest.objects.filter(pk=request.pk, state__in=CANCELLABLE)
+        # What waits for a hold is the rest of an erasure: most of it is gone already.
+        open_now = SubjectRequest.objects.filter(pk=request.pk, state__in=CANCELLABLE, follows=None)
         if not open_now.update(
             state=State.CANCELLED, reason=reason, ended_at=clock.ClockTime(), drift=None, paused_at=None
         ):

@@ -10,6 +10,7 @@ from governance.domain import (
     clocks,
     erasure,
     exports,
+    holds,
     jobs,
     ledger,
     lineage,
@@ -36,6 +37,7 @@ def sweep() -> dict[str, int]:
         ),
         "fences": _lift_waiting_fences(),
         "approvals": requests.expire_approvals(),
+        "holds": holds.expire(),
         "alarms": clocks.raise_alarms(),
         "previews": _forget_old_previews(),
         "archives": exports.expire(),
@@ -67,7 +69,7 @@ def _lift_waiting_fences() -> int:
     """Fences of requests that were called off, or that wait too long for somebody to look at what changed."""
     waiting = SubjectRequest.objects.filter(
         Q(state=State.CANCELLED)
-        | Q(state=State.PREVIEWED, drift__isnull=False, progress_at__lte=clock.after(-DRIFT_WAIT)),
+        | Q(state=State.PREVIEWED, follows=None, drift__isnull=False, progress_at__lte=clock.after(-DRIFT_WAIT)),
         pk__in=Fence.objects.filter(mode=Fence.Mode.ERASE, lifted_at=None).values("request_id"),
     )
     count = 0

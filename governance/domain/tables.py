@@ -215,12 +215,12 @@ class TableCategory(DerivedRows, Category):
                 [*(value for spare in spares for value in spare.values), *self._subject(scope), *values],
             )
             rows, size, *each = cursor.fetchone()
-        grounds: dict[str, int] = {}
-        for spare, number in zip(spares, each, strict=True):
-            if number:
-                grounds[spare.matter] = max(grounds.get(spare.matter, 0), number)
-        found = ({"bucket": "held", "rows": number, "matter": matter} for matter, number in grounds.items())
-        return Held(rows, size, tuple(found))
+        grounds = (
+            {"bucket": "held", "rows": number, "matter": spare.matter, "reason": spare.reason, "until": spare.until}
+            for spare, number in zip(spares, each, strict=True)
+            if number
+        )
+        return Held(rows, size, tuple(grounds))
 
     def unattributed(self, *, tenant_id: UUID) -> int:
         """Only of rows that follow no parent: what hangs from them is nobody's for the same reason."""
@@ -246,7 +246,7 @@ class TableCategory(DerivedRows, Category):
         unknown = _prints(prints) - _prints(chunk.fingerprints)
         if unknown:
             raise Drift(self.key, len(unknown))
-        held = self._held_in(where, values, scope, chunk) if spared else 0
+        held = self._held_in(where, values, scope, chunk) if free else 0
         return Erased(rows=rows, size=size, already_absent=chunk.rows - rows - held, held=held)
 
     def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:

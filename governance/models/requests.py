@@ -203,6 +203,8 @@ class ErasureStep(models.Model):
     rows = models.PositiveIntegerField()
     bytes = models.BigIntegerField(default=0)
     already_absent = models.PositiveIntegerField(default=0)
+    # Planned, and kept by a hold that came in between.
+    held = models.PositiveIntegerField(default=0)
     lease_no = models.PositiveIntegerField()
     at = models.DateTimeField(db_default=Now())
 
