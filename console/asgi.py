@@ -5,6 +5,7 @@ import os
 
 import django
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
@@ -21,6 +22,26 @@ class Handler(ASGIHandler):
         super().load_middleware(is_async=False)
         self._middleware_chain = sync_to_async(self._middleware_chain, thread_sensitive=True)
 
+    async def handle(self, scope, receive, send):
+        """Keep nothing of a body beyond what a view may read: a client cannot fill the disk with the rest."""
+        room = _most_bytes(scope) + 1
+
+        async def within():
+            nonlocal room
+            message = await receive()
+            if message["type"] == "http.request":
+                message = {**message, "body": message.get("body", b"")[: max(room, 0)]}
+                room -= len(message["body"])
+            return message
+
+        await super().handle(scope, within, send)
+
+
+def _most_bytes(scope) -> int:
+    """The largest body of this request. Forms with files are told of too large ones by the fields themselves."""
+    is_form = any(name == b"content-type" and value.startswith(b"multipart/form-data") for name, value in scope["headers"])
+    return settings.LETHE["form_bytes"] if is_form else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+
 
 django.setup(set_prefix=False)
 django_application = Handler()
@@ -36,9 +57,7 @@ async def application(scope, receive, send):
 
 
 async def _lifespan(receive, send):
-    from django.conf import settings  # noqa: PLC0415 -- Django is set up by now
-
-    from console import gate  # noqa: PLC0415
+    from console import gate  # noqa: PLC0415 -- Django is set up by now
     from sessions import notify  # noqa: PLC0415
     from sessions.engine import runner  # noqa: PLC0415
 

@@ -225,6 +225,8 @@ LETHE = {
     "message_max_chars": env.int("LETHE_MESSAGE_MAX_CHARS", default=200_000),
     "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
     "approval_hours": env.int("LETHE_APPROVAL_HOURS", default=24),
+    # Ten attachments of 8 MiB, and the fields beside them.
+    "form_bytes": env.int("LETHE_MAX_FORM_BYTES", default=84 * 1024 * 1024),
     "keepalive_seconds": env.int("LETHE_KEEPALIVE_SECONDS", default=15),
     "purge_after_minutes": env.int("LETHE_PURGE_AFTER_MINUTES", default=60),
     "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),

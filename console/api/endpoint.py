@@ -1,9 +1,12 @@
 """The base of every view of the API."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from uuid import UUID
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpResponse
 from rest_framework.views import APIView
 
@@ -36,7 +39,7 @@ class Endpoint(APIView):
     def initialize_request(self, request, *args, **kwargs):
         if "chunked" in request.META.get("HTTP_TRANSFER_ENCODING", "") and not request.META.get("CONTENT_LENGTH"):
             # REST framework takes a body of unstated length for an empty one.
-            request.META["CONTENT_LENGTH"] = str(len(request.body))
+            request.META["CONTENT_LENGTH"] = str(_length(request))
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request, *args, **kwargs):
@@ -87,14 +90,29 @@ class Endpoint(APIView):
     def known_scope(self) -> UUID | None:
         return None if self.scope == NOBODY else self.scope
 
-    def speaker(self) -> tuple[Subject | None, Actor]:
-        """The subject to write for, made when it is new, and the actor that speaks for it."""
+    def speaker(self, *, before_new: Callable[[], object]) -> tuple[Subject | None, Actor]:
+        """The subject to write for, and the actor that speaks for it.
+
+        A new subject is made when `before_new` raises nothing: a call that names no agent leaves nothing behind.
+        """
         if self.asserted is not None:
-            subject = subjects.resolve(tenant_id=self.tenant_id, value=readable(self.asserted))
+            value = readable(self.asserted)
+            subject = subjects.find(tenant_id=self.tenant_id, value=value)
+            if subject is None:
+                before_new()
+                subject = subjects.resolve(tenant_id=self.tenant_id, value=value)
             return subject, replace(self.actor, subject_id=subject.id)
         if self.actor.subject_id is not None:
             return Subject.objects.get(id=self.actor.subject_id, tenant_id=self.tenant_id), self.actor
         return None, self.actor
+
+
+def _length(request) -> int:
+    try:
+        return len(request.body)
+    except RequestDataTooBig:
+        # Said once the caller is known, by the parser.
+        return settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1
 
 
 def readable(header: str) -> str:

@@ -83,6 +83,13 @@ def start(
         raise
 
 
+def check(*, agent_name: str, request: RunRequest, by: Actor) -> None:
+    """Raise what `start` would say of the request and the agent, before anybody is remembered for it."""
+    _checked(request)
+    by.require("runs.write")
+    catalogue.runnable(tenant_id=by.tenant_id, name=agent_name)
+
+
 def digest_of(request: RunRequest) -> str:
     """SHA-256 of a request, for callers that have no body of their own."""
     return hashlib.sha256(repr(request).encode("utf-8", "replace")).hexdigest()

@@ -43,12 +43,11 @@ async def _measure(base: str, secret: str, tenant) -> int:
         await asyncio.gather(*(client.get("/healthz") for _ in range(CALLERS)))
         await _post(client, "warm")
         rounds = [await asyncio.gather(*(_post(client, f"new-{number}") for _ in range(CALLERS))) for number in range(5)]
-    rows, slowest = [], 0.0
+    rows = []
     for number, answers in enumerate(rounds):
         refused = [took for status, took in answers if status == 409]
         ran = [took for status, took in answers if status == 200]
         rows.append([number + 1, len(ran), len(refused), median(refused), percentile(refused, 0.95), max(refused)])
-        slowest = max(slowest, median(refused))
     table(["round", "ran", "refused", "refusal ms p50", "p95", "max"], rows)
     calls = await asyncio.to_thread(ModelCall.objects.filter(tenant_id=tenant.id).count)
     print(f"  model calls: {calls} for {1 + sum(row[1] for row in rows)} turns that ran")

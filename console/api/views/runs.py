@@ -56,10 +56,11 @@ class RunAgent(Endpoint):
         """
         later = "respond-async" in prefers(request)
         key = idempotency_key(request)
-        subject, actor = self.speaker()
+        asked = self._request()
+        subject, actor = self.speaker(before_new=lambda: runs.check(agent_name=name, request=asked, by=self.actor))
         run = runs.start(
             agent_name=name,
-            request=self._request(),
+            request=asked,
             by=actor,
             subject=subject,
             idempotency_key=key,

@@ -137,6 +137,7 @@ def test_refused_run_makes_no_subject(world):
 
     broker.post("/agents/support/run", {"message": ""}, x_lethe_subject="newcomer")
     broker.post("/agents/support/run", {"mesage": "a"}, x_lethe_subject="newcomer")
+    assert broker.post("/agents/nowhere/run", {"message": "a"}, x_lethe_subject="newcomer").status_code == 404
     world.key("runs:read", "subjects:assert").post("/agents/support/run", {"message": "a"}, x_lethe_subject="newcomer")
 
     assert Subject.objects.count() == before
