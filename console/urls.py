@@ -61,6 +61,7 @@ operate = [
     path("sessions/<str:ref>/files/<str:sha256>", sessions.file, name="session-file"),
     path("sessions/<str:ref>/details", sessions.details, name="session-details"),
     path("sessions/<str:ref>/fork", sessions.fork, name="session-fork"),
+    path("sessions/<str:ref>/compact", sessions.compact, name="session-compact"),
     path("sessions/<str:ref>/close", sessions.close, name="session-close"),
     path("sessions/<str:ref>/reopen", sessions.reopen, name="session-reopen"),
     path("sessions/<str:ref>/archive", sessions.archive, name="session-archive"),

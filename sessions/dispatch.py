@@ -10,6 +10,9 @@ from uuid import UUID
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from agents.definition import Definition
+from sessions.models import Run, Session
+
 logger = logging.getLogger("lethe.dispatch")
 
 # Set when this process shuts down: it takes no new run.
@@ -42,3 +45,14 @@ def enqueue(run_id: UUID) -> None:
             logger.warning("run %s waits for the sweeper: %s", run_id.hex, type(error).__name__)
 
     transaction.on_commit(now)
+
+
+def summarise(*, session: Session, run: Run, definition: Definition, seq: int, seconds: float) -> str | None:
+    """Bring a session's summary up to an item now, and wait for it: None, or the code of why there is none.
+
+    Raises TimeoutError after `seconds`; the work goes on.
+    """
+    from sessions.engine import background, runner, wiring  # noqa: PLC0415 -- see above
+
+    work = background.now(session=session, run=run, definition=definition, config_of=wiring.config_of, seq=seq)
+    return runner.runner().call(work).result(seconds)

@@ -56,6 +56,31 @@ class SessionStateUnreadable(Conflict):
         )
 
 
+# Compaction
+class NoSummaries(Conflict):
+    """The agent's compaction writes no summaries, so there is nothing that a session could be compacted to."""
+
+    code, title = "no_summaries", "This agent writes no summaries"
+    detail = "This agent's compaction does not summarise. Choose the strategy summary or pipeline for it and publish that."
+
+
+class NothingToCompact(Conflict):
+    code, title = "nothing_to_compact", "There is nothing to summarise"
+    detail = "What this session holds beyond its newest turns is summarised already, or is too short to be worth a summary."
+
+
+class SummaryFailed(Conflict):
+    """The model wrote nothing that could be kept. `extra["reason"]` says why; the history is unchanged."""
+
+    code, title = "summary_failed", "The summary could not be written"
+
+    def __init__(self, *, reason: str):
+        super().__init__(
+            f"The summary could not be written ({reason.replace('_', ' ')}). The conversation is unchanged; try again later.",
+            reason=reason,
+        )
+
+
 # Requests
 class EmptyMessage(Invalid):
     code, title = "empty_message", "There is no message"

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from governance.errors import NotFound
 from governance.ids import parse, shown
 from sessions.errors import SessionAmbiguous
-from sessions.models import Approval, ApprovalRule, Item, ModelCall, Run, Session
+from sessions.models import Approval, ApprovalRule, Item, ModelCall, Run, Session, Summary
 
 # A list never reads what can be large: no state, no task, no request.
 _SLIM = ("state", "task", "shared")
@@ -60,6 +60,11 @@ def session_by(*, tenant_id: UUID, ref: str, agent: str | None = None, subject_i
     if len(matches) > 1:
         raise SessionAmbiguous(ids=[shown("ses", session.id) for session in matches])
     return matches[0]
+
+
+def summaries_of(session: Session) -> QuerySet[Summary]:
+    """Newest first: usable ones, those that went stale, and attempts that failed."""
+    return Summary.objects.filter(tenant_id=session.tenant_id, session_id=session.id).order_by("-created_at", "-id")
 
 
 def forks_of(session: Session) -> QuerySet[Session]:

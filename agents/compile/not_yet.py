@@ -24,12 +24,6 @@ NOT_YET = (
     NotYet("mcp_resource_uris", "Texts of MCP servers cannot be read yet.", []),
     NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),
     NotYet("harness.loop", "An agent cannot go on by itself in a loop yet.", None, lambda loop: loop is not None),
-    NotYet(
-        "compaction.strategy",
-        "Conversations cannot be compacted yet: they are sent to the model whole.",
-        "none",
-        lambda strategy: strategy not in (None, "none"),
-    ),
     NotYet("memory.enable_file_memory", "Agents cannot keep files between sessions yet.", False),
     NotYet("memory.enable_text_search", "Files cannot be searched yet.", False),
     NotYet("memory.enable_vector_search", "Documents cannot be loaded and searched yet.", False),

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from django.contrib import messages
@@ -21,7 +21,7 @@ from agents.domain import definitions, diffs
 from agents.errors import AgentReadOnly, DefinitionInvalid, DefinitionUnreadable
 from agents.models import Agent
 from console import changes
-from console.access import agent_for
+from console.access import agent_for, session_for
 from console.forms.definition import DefinitionForm
 from console.forms.definition.choices import Catalogue
 from console.forms.definition.codecs import ABSENT, EXTRA
@@ -29,9 +29,18 @@ from console.forms.definition.drawing import Drawing, counted
 from console.forms.definition.merge import Difference, differences, merged
 from console.forms.publish import PublishForm
 from console.views import playground
-from governance.errors import Invalid, LetheError, VersionConflict
+from governance.errors import Invalid, LetheError, NotFound, VersionConflict
+from governance.ids import shown
+from sessions import queries
+from sessions.domain import what_if
+from sessions.models import Session
 
-PANELS = (("problems", gettext_lazy("Problems")), ("preview", gettext_lazy("Preview")), ("try", gettext_lazy("Try")))
+PANELS = (
+    ("problems", gettext_lazy("Problems")),
+    ("preview", gettext_lazy("Preview")),
+    ("whatif", gettext_lazy("What it sees")),
+    ("try", gettext_lazy("Try")),
+)
 # Settings on the page of a conflict; a definition has fewer.
 MOST_CHOICES = 1000
 
@@ -59,6 +68,7 @@ class Editor:
     form: DefinitionForm
     counter: int
     panel: str = "problems"
+    what_if: dict = field(default_factory=dict)
 
     @classmethod
     def opened(cls, request, agent: Agent) -> "Editor":
@@ -98,8 +108,36 @@ class Editor:
             "choice": playground.Choice(agent, playground.DRAFT) if may_run else None,
             "new_key": f"play-{secrets.token_hex(3)}",
             "given": {},
+            "what_if": self.what_if,
+            "what_if_sessions": self.recent_sessions if self.panel == "whatif" else [],
             "try_reason": "" if may_run else _("Trying the draft needs the role operator or builder."),
         }
+
+    @cached_property
+    def recent_sessions(self) -> list[Session]:
+        """Sessions of the agent to look at; none for who may not read them."""
+        if not self.request.actor.may("sessions.read"):
+            return []
+        return list(queries.sessions_of(self.agent.tenant_id, agent=self.agent.name)[:20])
+
+    def look(self) -> None:
+        """Ask what the model would see of the chosen session under the form's settings."""
+        recent = self.recent_sessions
+        ref = self.request.POST.get("what_if_session") or (shown("ses", recent[0].id) if recent else "")
+        self.panel, self.what_if = "whatif", {"ref": ref}
+        if not recent:
+            return
+        report = self.form.report(tenant_id=self.agent.tenant_id, agent_name=self.agent.name)
+        if self.form.problems or not report.valid or report.definition is None:
+            self.what_if["reason"] = _("First solve the problems of the definition.")
+            return
+        try:
+            agent_session = session_for(self.request, ref)
+        except NotFound:
+            self.what_if["reason"] = _("Choose a session.")
+            return
+        self.what_if["session"] = agent_session
+        self.what_if["preview"] = what_if.of_session(session=agent_session, definition=report.definition)
 
     def publish_reason(self) -> str:
         """Why the draft cannot be published now; empty when it can."""
@@ -168,8 +206,13 @@ def edit(request, name):
     editor = Editor.posted(request, agent)
     if act in _CHANGES:
         return _changed(editor, act, what)
+    if act == "whatif":
+        editor.look()
+        return render(request, "agents/edit.html#whatif", editor.context()) if request.htmx else editor.page()
     if act == "panel":
         editor.panel = what if what in dict(PANELS) else editor.panel
+        if editor.panel == "whatif":
+            editor.look()
         return editor.page()
     return _saved(editor, onward=act == "publish")
 
@@ -177,7 +220,10 @@ def edit(request, name):
 @require_POST
 def check(request, name):
     """The report on what is typed, while it is typed. Writes nothing."""
-    return Editor.posted(request, editable(request, name)).state()
+    editor = Editor.posted(request, editable(request, name))
+    if editor.panel == "whatif":
+        editor.look()
+    return editor.state()
 
 
 def _saved(editor: Editor, *, onward: bool):

@@ -23,9 +23,9 @@ from governance.errors import LetheError, NotFound
 from governance.ids import shown
 from governance.models import Subject
 from sessions import queries
-from sessions.domain import blobs, transcripts
+from sessions.domain import blobs, compacting, transcripts
 from sessions.domain import sessions as session_verbs
-from sessions.models import Approval, Blob, Item, Session
+from sessions.models import Approval, Blob, Item, Session, Summary
 
 STATES = (("open", gettext_lazy("open")), ("closed", gettext_lazy("closed")), ("archived", gettext_lazy("archived")))
 
@@ -120,6 +120,7 @@ def _detail(request, agent_session, transcript, **forms_given) -> dict:
         "parent": _parent(agent_session),
         "forks": list(queries.forks_of(agent_session)[:20]),
         "goes": _what_goes(agent_session),
+        "summaries": list(queries.summaries_of(agent_session)[:6]),
         "details_form": DetailsForm(initial={"title": agent_session.title, "labels": ", ".join(agent_session.labels)}, auto_id="details-%s"),
         "fork_form": ForkForm(initial={"key": fork_key(agent_session.key)}, auto_id="fork-%s"),
         "is_busy": agent_session.lease_run_id is not None,
@@ -139,11 +140,13 @@ def _what_goes(agent_session) -> list[tuple[int, str]]:
     counts = Session.objects.filter(pk=agent_session.pk).aggregate(runs=Count("runs"))
     counts["items"] = Item.objects.filter(session_id=agent_session.pk).count()
     counts["files"] = Blob.objects.filter(session_id=agent_session.pk).count()
+    counts["summaries"] = Summary.objects.filter(session_id=agent_session.pk).count()
     counts["approvals"] = Approval.objects.filter(session_id=agent_session.pk).count()
     nouns = (
         (counts["items"], ngettext("item of history", "items of history", counts["items"])),
         (counts["runs"], ngettext("run with its events and costs", "runs with their events and costs", counts["runs"])),
         (counts["files"], ngettext("attachment", "attachments", counts["files"])),
+        (counts["summaries"], ngettext("summary", "summaries", counts["summaries"])),
         (counts["approvals"], ngettext("approval", "approvals", counts["approvals"])),
     )
     return [(count, noun) for count, noun in nouns if count]
@@ -226,6 +229,21 @@ def _add_errors(form, error: LetheError) -> None:
     named = [(field, sentences) for field, sentences in error.errors.items() if field in form.fields]
     for field, sentences in named or [(None, [error.detail])]:
         form.add_error(field, sentences)
+
+
+@require_POST
+def compact(request, ref):
+    agent_session = access.session_for(request, ref, "sessions.write")
+    try:
+        summary = compacting.compact(session=agent_session, by=request.actor)
+    except LetheError as error:
+        messages.error(request, error.detail)
+        return redirect("session", ref)
+    if summary is None:
+        messages.info(request, _("The summary is still being written. Load the page again in a moment."))
+    else:
+        messages.success(request, _("Compacted: a summary stands for items %(a)s to %(b)s in what the agent sees from now on. The history is unchanged.") % {"a": summary.from_seq, "b": summary.to_seq})
+    return redirect("session", ref)
 
 
 @require_POST

@@ -23,7 +23,7 @@ ACTIONS = frozenset(
         "provider": "created updated deleted tested key_changed",
         "egress": "updated",
         "run": "started cancelled",
-        "session": "renamed labelled closed reopened archived restored forked deleted state_changed read exported",
+        "session": "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted",
         "approval": "approved rejected expired withdrawn",
         "approval_rule": "created revoked",
         "quota": "created updated deleted",

@@ -27,7 +27,7 @@ KEPT_TURNS = 2
 DEFAULT_OUTPUT_TOKENS = 4096
 _NO_ROOM = "does not fit the model's context window"
 
-_SEEN = frozenset({"message", "tool_call", "tool_result", "reasoning"})
+SEEN = frozenset({"message", "tool_call", "tool_result", "reasoning"})
 
 
 T = TypeVar("T", bound=Described)
@@ -144,7 +144,7 @@ def assemble(
     """
     last = items[-1].turn if items else None
     # Reasoning goes back to the provider only inside the turn it belongs to.
-    seen = [item for item in items if item.kind in _SEEN and (item.kind != "reasoning" or item.turn == last)]
+    seen = [item for item in items if item.kind in SEEN and (item.kind != "reasoning" or item.turn == last)]
     if summary is not None:
         seen = [item for item in seen if item.seq > summary.to_seq or item.turn == last]
     made: Plan[T] | None = None

@@ -132,6 +132,26 @@ def every(*, session: Session) -> Iterator[Item]:
         after = items[-1].seq
 
 
+def look_back(*, session: Session, first_seq: int, last_seq: int, limit: int) -> list[Item]:
+    """Visible items of a range, oldest first."""
+    found: list[Item] = []
+    for owner, first, last in segments(session):
+        found += _visible(owner, max(first, first_seq), min(last, last_seq)).order_by("seq")[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def mentioning(*, session: Session, words: str, limit: int) -> list[Item]:
+    """The newest visible items whose text has `words` in it, oldest first; capitals do not matter."""
+    found: list[Item] = []
+    for owner, first, last in reversed(segments(session)):
+        found += _visible(owner, first, last).filter(content__text__icontains=words).order_by("-seq")[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found[::-1]
+
+
 def outline(*, session: Session, after_seq: int = 0) -> Iterator[tuple]:
     """(seq, kind, role, turn, group, tokens) of the visible items after `after_seq`: what planners need, no content."""
     for owner, first, last in segments(session):

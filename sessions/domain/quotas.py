@@ -150,12 +150,7 @@ def reserve(
     known = metering.known(tenant_id)
     if not known.quotas:
         return Allowance()
-    refs = {
-        Quota.Scope.TENANT: tenant_id.hex,
-        Quota.Scope.AGENT: agent_id.hex,
-        Quota.Scope.API_KEY: UUID(actor.ref).hex if actor.kind == "api_key" else None,
-        Quota.Scope.SUBJECT: subject_id.hex if subject_id else None,
-    }
+    refs = _refs(tenant_id, agent_id, subject_id, actor.kind, actor.ref)
     quotas = metering.applicable(known.quotas, refs)
     if not quotas:
         return Allowance()
@@ -175,6 +170,39 @@ def reserve(
         tokens=int(min(left[Quota.Measure.TOKENS])) if left[Quota.Measure.TOKENS] else None,
         cost=min(left[Quota.Measure.COST], default=None),
     )
+
+
+def _refs(tenant_id: UUID, agent_id: UUID, subject_id: UUID | None, actor_kind: str, actor_ref: str) -> dict[str, str | None]:
+    """Who a run counts for, by the scope of the quota."""
+    return {
+        Quota.Scope.TENANT: tenant_id.hex,
+        Quota.Scope.AGENT: agent_id.hex,
+        Quota.Scope.API_KEY: UUID(actor_ref).hex if actor_kind == "api_key" else None,
+        Quota.Scope.SUBJECT: subject_id.hex if subject_id else None,
+    }
+
+
+@transaction.atomic
+def charge(*, run: Run, tokens: int = 0, cost: Decimal = Decimal(0)) -> None:
+    """Count what was spent for an ended run after its end. With nothing spent: only whether there is room left.
+
+    Raises QuotaExceeded when a quota of tokens or cost is used up and nothing is spent yet.
+    """
+    known = metering.known(run.tenant_id)
+    if not known.quotas:
+        return
+    refs = _refs(run.tenant_id, run.agent_id, run.subject_id, run.actor_kind, run.actor_ref)
+    used = {Quota.Measure.TOKENS: Decimal(tokens), Quota.Measure.COST: cost}
+    quotas = [quota for quota in metering.applicable(known.quotas, refs) if quota.measure in used]
+    if not quotas:
+        return
+    now = known.now()
+    counters = metering.lock(quotas, refs, known.zone, now)
+    if not tokens and not cost:
+        metering.refuse_full(counters, known.zone, now)
+        return
+    for counter in counters:
+        QuotaCounter.objects.filter(id=counter.id).update(used=F("used") + used[counter.quota.measure])
 
 
 def settle(*, run: Run, cost: Decimal | None = None) -> None:

@@ -319,13 +319,13 @@ def _item_of(kind: str, data: dict, views: list[ItemView]) -> ItemView | None:
 
 
 def open_store(
-    *, run: Run, session: Session | None, last_event: int, token_budget: int, first_message: ItemView | None = None
+    *, run: Run, session: Session | None, last_event: int, token_budget: int, first_message: ItemView | None = None, after_seq: int = 0
 ) -> RunStore:
     """Load what a run needs, whether it starts, continues after an approval, or after a crash.
 
-    `last_event` is the seq of its last stored event.
+    `last_event` is the seq of its last stored event, `after_seq` where a summary of the session ends.
     """
-    rows = history.load_tail(session=session, token_budget=token_budget) if session else []
+    rows = history.load_tail(session=session, token_budget=token_budget, after_seq=after_seq) if session else []
     items = [ItemView(seq, kind, role, turn, group, tokens, content) for seq, kind, role, turn, group, tokens, content in rows]
     if session is None and first_message is not None:
         items = [first_message]

@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import timedelta
+from decimal import Decimal
 from uuid import UUID
 
 from django.db import transaction
@@ -9,9 +10,10 @@ from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 
 from agents.definition import Compaction, canonical
+from governance.domain import fences
 from governance.ids import shown
 from sessions.context.assemble import SummaryView
-from sessions.domain import history, leases, usage
+from sessions.domain import history, leases, quotas, usage
 from sessions.models import Item, ModelCall, Run, Session, Summary
 
 # A summariser that fails is asked again after this long, doubled with each failure.
@@ -110,11 +112,15 @@ def _owners(session: Session, to_seq: int) -> list[UUID]:
     return list(dict.fromkeys([session.id, *(owner for owner, first, _ in history.segments(session) if first <= to_seq)]))
 
 
+@fences.told()
 @transaction.atomic
 def charge(*, run: Run, call) -> None:
-    """Put a model call that was made after the run's end on the run's bill. `call` is the engine's CallRecord."""
+    """Put a model call that was made after the run's end on the run's bill. `call` is the engine's CallRecord.
+
+    Raises SubjectFenced.
+    """
     locked = Run.objects.select_for_update().get(id=run.id)
-    priced = usage.price_call(tenant_id=run.tenant_id, provider_id=call.provider_id, call=call)
+    priced = call.price(call) if call.price else usage.UNKNOWN
     number = (ModelCall.objects.filter(run_id=run.id).aggregate(last=Max("number"))["last"] or 0) + 1
     ModelCall.objects.create(
         tenant_id=run.tenant_id, subject_id=run.subject_id, run_id=run.id, agent_id=run.agent_id, number=number,
@@ -131,3 +137,4 @@ def charge(*, run: Run, call) -> None:
         # Null plus something stays null: a cost that is not known whole is not known.
         cost=F("cost") + priced.cost if priced.cost is not None and locked.model_calls else priced.cost,
     )
+    quotas.charge(run=run, tokens=call.input_tokens + call.output_tokens, cost=priced.cost or Decimal(0))

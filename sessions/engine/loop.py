@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -17,8 +18,10 @@ from pydantic_ai.models import Model
 from agents.definition import Definition
 from sessions.context import tokens, working_memory
 from sessions.context.assemble import WORKING_MEMORY, Note, View, assemble, input_limit
+from sessions.context.compaction import compaction_of
 from sessions.engine import providers
 from sessions.engine.calls import Answer, Asking, DeadlinePassed, Prepared
+from sessions.engine.compacting import Compactor
 from sessions.engine.errors import CONTENT_FILTERED, CONTEXT_TOO_LONG, PROVIDER_BAD_RESPONSE, ModelFailed
 from sessions.engine.execute import Execution
 from sessions.engine.keeping import completed
@@ -54,25 +57,28 @@ async def run_turn(
     tools: ToolBox,
     deadline: float | None = None,
     notes: tuple[Note, ...] = (),
+    compactor: Compactor | None = None,
 ) -> Outcome:
     """Carry the current turn on until it is answered, waits for a person, or its budget is spent.
 
     `instructions` are final. `deadline` is a time of `time.monotonic()`. `notes` are fenced texts for this turn, such
-    as recall. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
+    as recall. Without a `compactor` the definition's strategy holds, with no summaries. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
     """
-    turn = _Turn(definition, instructions, store, models, tools, deadline, notes)
+    compactor = compactor or Compactor(compaction_of(definition))
+    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, compactor)
     await turn.prepare_once()
     return await turn.run()
 
 
 class _Turn:
-    def __init__(self, definition, instructions, store, models, tools, deadline, notes):
+    def __init__(self, definition, instructions, store, models, tools, deadline, notes, compactor):
         self.definition: Definition = definition
         self.instructions: str = instructions
         self.store: Store = store
         self.models: ModelSource = models
         self.tools: ToolBox = tools
         self.notes: tuple[Note, ...] = notes
+        self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
         self.execution = Execution(store=store, tools=tools, definition=definition, deadline=self.deadline)
         # Answers of this run in the library's own parts, by their group: they go back to their author unchanged.
@@ -213,18 +219,23 @@ class _Turn:
     async def _prepared(self, candidate: Candidate, model: Model) -> Prepared:
         """The messages for one model: layers, repair, settings. Raises ModelFailed when they cannot fit."""
         instructions, tools = self._fixed(candidate.family)
-        limit = input_limit(
-            providers.window_of(self.definition, candidate), providers.output_limit(self.definition, candidate)
-        )
-        view = assemble(
-            self.store.items(),
+        output = providers.output_limit(self.definition, candidate)
+        limit = input_limit(providers.window_of(self.definition, candidate), output)
+        items, waiting = self.store.items(), self._waiting()
+        assembled = partial(
+            assemble,
+            items,
             instructions=instructions,
             tools=tools,
             tool_names=tuple(self.tools.specs),
             notes=self.notes,
             limit=limit,
-            factor=self.factors.get(candidate, 1.0),
+            output=output,
+            open_groups=frozenset(
+                item.group for item in items if item.kind == "tool_call" and item.content["id"] in waiting
+            ),
         )
+        view = await self.compactor.view(self.store, assembled, factor=self.factors.get(candidate, 1.0))
         self.views[candidate] = view
         if not view.fits:
             message = (
@@ -237,7 +248,7 @@ class _Turn:
             view,
             candidate=candidate,
             verbatim=self.verbatim,
-            waiting=frozenset(self.execution.asked() - self.store.decisions().keys()),
+            waiting=waiting,
             blobs=self.blobs,
         )
         settings = providers.settings_of(self.definition, candidate, model)
@@ -254,6 +265,10 @@ class _Turn:
         )
         parameters = providers.parameters_of(self.definition, model, self.instructions, self.definitions)
         return Prepared(shown.messages, settings, parameters, view.tokens)
+
+    def _waiting(self) -> frozenset[str]:
+        """Ids of calls that a person has not decided on."""
+        return frozenset(self.execution.asked() - self.store.decisions().keys())
 
     def _fixed(self, family: str) -> tuple[int, int]:
         if family not in self.fixed:

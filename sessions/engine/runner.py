@@ -18,7 +18,7 @@ from governance.errors import LetheError, SubjectFenced
 from sessions import dispatch, notify
 from sessions.domain import executions, leases
 from sessions.domain.run_store import RunStore
-from sessions.engine import wiring
+from sessions.engine import background, wiring
 from sessions.engine.errors import ModelFailed
 from sessions.engine.loop import run_turn
 from sessions.engine.providers import close_clients
@@ -100,6 +100,7 @@ class Runner:
             task.cancel("handed_back")
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=10)
+        await background.drain()
         await close_clients()
         await notify.hub().close()
 
@@ -140,7 +141,8 @@ async def _turn(job: "wiring.Job") -> dict:
     store: RunStore = job.store
     try:
         outcome = await run_turn(
-            definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline
+            definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
+            compactor=job.compactor,
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:
@@ -186,6 +188,7 @@ async def _finished(job, ending: dict) -> None:
     if "stopped" not in ending:
         await job.store.settle()
         await in_thread(executions.finish, run=job.run, **ending)
+        background.after_run(job)
         return
     reason = ending["stopped"]
     if reason == "lease_lost":

@@ -17,7 +17,9 @@ from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
+from sessions.engine import compacting, history_tools
 from sessions.engine import providers as engine_providers
+from sessions.engine.compacting import Compactor
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
 from sessions.engine.store import CallRecord, ItemView
 from sessions.engine.toolbox import Identity, ToolBox
@@ -40,6 +42,7 @@ class Job:
     store: RunStore
     models: ModelSource
     tools: ToolBox
+    compactor: Compactor
     deadline: float | None
 
 
@@ -70,9 +73,10 @@ def load(run_id: UUID) -> Job | None:
     )
     request = run.request
     models = ModelSource.from_definition(definition, [config_of(row) for row in _providers(run.tenant_id, definition)])
+    compactor = compacting.for_run(run, definition, config_of)
     store = run_store.open_store(
         run=run, session=run.session, last_event=last_event, token_budget=_token_budget(definition, models),
-        first_message=_only_message(run),
+        first_message=_only_message(run), after_seq=compactor.after_seq,
     )  # fmt: skip
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
@@ -86,8 +90,10 @@ def load(run_id: UUID) -> Job | None:
         store=store,
         models=models,
         tools=ToolBox.from_definition(
-            definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"]
+            definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"],
+            extra=history_tools.build(run.session, definition),
         ),
+        compactor=compactor,
         deadline=None,
     )
 

@@ -272,7 +272,6 @@ SWITCHED_ON = {
     "mcp_resource_uris": {"mcp_resource_uris": ["a:b"]},
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},
     "harness.loop": {"harness": {"loop": {}}},
-    "compaction.strategy": {"compaction": {"strategy": "truncation", "trigger_turns": 5}},
     "workspace.enabled": {"workspace": {"enabled": True}},
     "assembly": {"assembly": ["alert"]},
     "aggregation": {"aggregation": ["working_memory"]},

@@ -17,6 +17,48 @@ class Document(Strict):
         return {"document": data}
 
 
+class PreviewMessage(Strict):
+    role = serializers.ChoiceField(("user", "assistant"))
+    text = Text(max_length=200_000, allow_blank=True)
+
+
+class ContextPreviewBody(Strict):
+    session_id = Id("ses", required=False, help_text="A stored session. Its last turn is taken as the current one.")
+    messages = serializers.ListField(
+        child=PreviewMessage(), required=False, min_length=1, max_length=2_000, help_text="Instead of a session: a conversation."
+    )
+    definition = JsonObject(
+        required=False, default=dict, help_text="Settings to try: a JSON merge patch of the draft. Nothing is saved."
+    )
+
+    def validate(self, data):
+        if ("session_id" in data) == ("messages" in data):
+            raise serializers.ValidationError({"session_id": ["Send either session_id or messages."]})
+        return data
+
+
+class ContextPart(Output):
+    """Items in a row that share a fate."""
+
+    fate = serializers.ChoiceField(("kept", "shortened", "summarised", "dropped"))
+    from_seq = serializers.IntegerField()
+    to_seq = serializers.IntegerField()
+    items = serializers.IntegerField()
+    tokens = serializers.IntegerField(help_text="As they are stored.")
+    after = serializers.IntegerField(help_text="As the model would see them; those of a summary are in the layers.")
+
+
+class ContextPreview(Output):
+    strategy = serializers.CharField()
+    before = serializers.IntegerField(help_text="Tokens of the whole conversation.")
+    after = serializers.IntegerField(help_text="Tokens of it that the model would see.")
+    window = serializers.IntegerField(allow_null=True)
+    limit = serializers.IntegerField(allow_null=True, help_text="Tokens that may go in: the window without the room for the answer.")
+    fits = serializers.BooleanField()
+    layers = serializers.ListField(child=JsonObject())
+    parts = ContextPart(many=True)
+
+
 class AgentFilters(Paging):
     q = serializers.CharField(required=False, max_length=200, help_text="Part of the name, title or description.")
     archived = serializers.BooleanField(required=False, default=False, help_text="Archived agents instead of the others.")

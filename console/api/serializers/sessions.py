@@ -42,6 +42,24 @@ class ItemFilters(SessionQuery, Paging):
     pass
 
 
+class Summary(Output):
+    """A text that stands for a range of items in what the model sees."""
+
+    id = Id("sum")
+    from_seq = serializers.IntegerField()
+    to_seq = serializers.IntegerField()
+    text = serializers.CharField()
+    tokens = serializers.IntegerField()
+    source_tokens = serializers.IntegerField(help_text="Tokens of the items that it stands for.")
+    model = serializers.CharField(help_text="Provider and model that wrote it.")
+    created_at = Time()
+
+
+class Compacted(Output):
+    state = serializers.ChoiceField(("done", "running"))
+    summary = Summary(allow_null=True)
+
+
 class TaskPatch(Strict):
     task = JsonObject(help_text="A JSON merge patch of the task.")
 

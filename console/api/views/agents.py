@@ -6,6 +6,7 @@ from drf_spectacular.types import OpenApiTypes
 from agents import queries
 from agents.compile import compile_definition
 from agents.domain import definitions, diffs, transfer
+from agents.errors import DefinitionInvalid
 from console.api import etag
 from console.api.documents import DEFINITION, MERGE_PATCH
 from console.api.endpoint import Endpoint
@@ -13,7 +14,10 @@ from console.api.operations import operation
 from console.api.schema import IF_MATCH, IF_MATCH_OPTIONAL
 from console.api.serializers import agents as shapes
 from console.api.views.responses import json_answer, not_modified
+from governance import ids
 from governance.errors import NotFound
+from sessions import queries as sessions
+from sessions.domain import what_if
 from sessions.domain.sessions import merge_patch
 
 _HELP = {
@@ -89,6 +93,27 @@ class Agent(AgentEndpoint):
         saved = definitions.save_draft(agent=agent, document=document, expected=expected, by=self.actor)
         self.headers["ETag"] = etag.tag(saved.draft_counter)
         return saved
+
+
+class ContextPreview(AgentEndpoint):
+    permission = {"POST": "agents.read"}
+
+    @operation("Preview what an agent would see", body=shapes.ContextPreviewBody, answer=shapes.ContextPreview, errors=(422,))
+    def post(self, request, name):
+        """What the model would see of a conversation under the draft's settings, or others: kept, shortened, summarised,
+        dropped. Nothing is saved and no model is called. A session needs the permission to read sessions."""
+        agent = self.agent(name)
+        document = merge_patch(agent.draft, self.data["definition"])
+        report = compile_definition(document, tenant_id=self.tenant_id, agent_name=agent.name)
+        if not report.valid or report.definition is None:
+            raise DefinitionInvalid(report)
+        if "messages" in self.data:
+            return what_if.of_messages(messages=self.data["messages"], tenant_id=self.tenant_id, definition=report.definition)
+        self.actor.require("sessions.read")
+        session = sessions.session_by(
+            tenant_id=self.tenant_id, ref=ids.shown("ses", self.data["session_id"]), subject_id=self.scope
+        )
+        return what_if.of_session(session=session, definition=report.definition)
 
 
 class AgentChange(AgentEndpoint):

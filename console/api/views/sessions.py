@@ -14,7 +14,7 @@ from console.api.views.responses import json_answer, not_modified
 from governance import queries as governance
 from governance.errors import NotFound
 from sessions import queries
-from sessions.domain import history, transcripts
+from sessions.domain import compacting, history, transcripts
 from sessions.domain import sessions as verbs
 
 
@@ -127,6 +127,21 @@ class Fork(SessionEndpoint):
         child = verbs.fork(session=self.session(ref), at_seq=self.data["at_seq"], key=self.data["key"], by=self.actor)
         self.headers["Location"] = f"/api/sessions/ses_{child.id.hex}"
         return child
+
+
+class Compact(SessionEndpoint):
+    permission = {"POST": "sessions.write"}
+
+    @operation(
+        "Compact a session", query=shapes.SessionQuery, answer=shapes.Compacted, errors=(409, 422, 429), parameters=(SUBJECT,)
+    )
+    def post(self, request, ref):
+        """Have a summary stand for all but the newest turns, for what the model sees from now on. Nothing is deleted.
+
+        The agent's settings decide what is preserved and who writes. A summary that takes long is `running`: it goes on.
+        """
+        summary = compacting.compact(session=self.session(ref), by=self.actor)
+        return {"state": "done" if summary else "running", "summary": summary}
 
 
 class Close(SessionEndpoint):

@@ -16,7 +16,7 @@ from console.forms.definition.tree import Node, root
 from governance.errors import Invalid
 
 # What the page adds to the settings themselves.
-_OURS = ("csrfmiddlewaretoken", "act", "counter", "panel", "shown")
+_OURS = ("csrfmiddlewaretoken", "act", "counter", "panel", "shown", "what_if_session")
 _ROW = re.compile(r"[a-z_]+(?:\.[a-z0-9_]+)*\.\d{1,6}")
 
 

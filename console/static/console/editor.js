@@ -87,7 +87,7 @@ function choose(tab) {
     document.getElementById(other.getAttribute("aria-controls")).hidden = other !== tab;
   }
   form.elements.panel.value = tab.value.split(":")[1];
-  if (tab.value === "panel:preview") htmx.trigger(form, "check");
+  if (["panel:preview", "panel:whatif"].includes(tab.value)) htmx.trigger(form, "check");
 }
 for (const [index, tab] of tabs.entries()) {
   tab.addEventListener("click", (event) => { event.preventDefault(); choose(tab); });

@@ -3,7 +3,7 @@
 Compaction changes what the model sees and never what is stored.
 """
 
-from sessions.context.compaction.plan import Plan, plan
+from sessions.context.compaction.plan import Plan, compaction_of, plan
 from sessions.context.compaction.texts import SHORTENED_TOKENS, SUMMARY_TOKENS
 
-__all__ = ["SHORTENED_TOKENS", "SUMMARY_TOKENS", "Plan", "plan"]
+__all__ = ["SHORTENED_TOKENS", "SUMMARY_TOKENS", "Plan", "compaction_of", "plan"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agents.definition import Compaction
+from agents.definition import Compaction, Definition
 from sessions.context.compaction import strategies
 from sessions.context.compaction.draft import DROPPED, KEPT, SHORTENED, SUMMARISED, Described, Draft
 
@@ -32,6 +32,14 @@ class Plan(Generic[T]):
     @property
     def changes(self) -> bool:
         return bool(self.shortened or self.dropped or self.summarised)
+
+
+def compaction_of(definition: Definition) -> Compaction | None:
+    """The settings that hold for an agent's runs; None when nothing is compacted."""
+    harness, settings = definition.harness, definition.compaction
+    if settings is None or settings.strategy == "none" or (harness is not None and harness.disable_compaction):
+        return None
+    return settings
 
 
 def plan(

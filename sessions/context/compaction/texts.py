@@ -15,6 +15,10 @@ WORTH_SUMMARISING = 128
 _LONGEST_NAME = 40
 # What a summariser reads of one tool result or call: its own copy is clipped, so its request cannot overflow.
 CLIPPED = 600
+# Tools that answer with what is stored elsewhere. Recalled text is never derived from again.
+RECALLS = frozenset(
+    {"history_read", "search_conversation_memory", "search_knowledge", "search_memories", "file_memory_read", "file_memory_grep"}
+)
 INSTRUCTIONS = (
     "You keep the memory of a conversation. Write a summary that lets it go on without the messages that you are "
     "shown: who the person is and what they want, what was decided and why, names, numbers, dates and identifiers as "
@@ -43,11 +47,12 @@ def shortened(content: Mapping[str, Any], seq: int) -> str:
 
 
 def transcript(items: Iterable[Any]) -> str:
-    """Items as a summariser reads them: one paragraph each, tool calls and results clipped."""
-    return "\n".join(filter(None, map(_line, items)))
+    """Items as a summariser reads them: one paragraph each, tool calls and results clipped, recalled text left out."""
+    return "\n".join(filter(None, (line(item, clip=CLIPPED, recalled=False) for item in items)))
 
 
-def _line(item: Any) -> str:
+def line(item: Any, *, clip: int | None = None, recalled: bool = True) -> str:
+    """An item in words; empty for one that says nothing. Tool calls and results have at most `clip` characters."""
     content = item.content
     if item.kind == "message":
         names = ", ".join(str(attachment.get("name") or "a file") for attachment in content.get("attachments") or ())
@@ -56,14 +61,17 @@ def _line(item: Any) -> str:
         return f"{who}: {content.get('text', '')}{attached}"
     if item.kind == "tool_call":
         arguments = json.dumps(content.get("arguments") or {}, ensure_ascii=False)
-        return f"Agent calls {content.get('name')}: {_clipped(arguments)}"
+        return f"Agent calls {content.get('name')}: {_clipped(arguments, clip)}"
     if item.kind == "tool_result":
-        return f"{content.get('name') or 'Tool'} answers: {_clipped(content.get('text') or '')}"
+        name = content.get("name") or "Tool"
+        if not recalled and name in RECALLS:
+            return f"{name} answers: [recalled text, not repeated here]"
+        return f"{name} answers: {_clipped(content.get('text') or '', clip)}"
     return ""
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= CLIPPED else f"{text[:CLIPPED]} [... {len(text) - CLIPPED} characters more]"
+def _clipped(text: str, most: int | None) -> str:
+    return text if most is None or len(text) <= most else f"{text[:most]} [... {len(text) - most} characters more]"
 
 
 def request(text: str, *, earlier: str | None, most_tokens: int) -> str:

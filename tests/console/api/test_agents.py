@@ -282,3 +282,54 @@ def test_import_of_something_else_is_refused(api, document):
 
     assert answer.status_code == 400
     problem(answer)
+
+
+# What it would see
+
+
+def test_preview_of_a_session_uses_the_given_settings_and_saves_nothing(api, world):
+    body = {
+        "session_id": f"ses_{world.session.id.hex}",
+        "definition": {"compaction": {"strategy": "sliding_window", "trigger_turns": 1, "minimum_preserved_turns": 1}},
+    }
+    draft = world.agent.draft
+
+    answer = api.post("/agents/support/context-preview", body)
+
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["strategy"] == "sliding_window"
+    assert answer.json()["parts"][-1]["fate"] == "kept"
+    world.agent.refresh_from_db()
+    assert world.agent.draft == draft
+
+
+def test_preview_of_pasted_messages(api, world):
+    messages = [{"role": role, "text": "Some words of a person."} for _ in range(3) for role in ("user", "assistant")]
+    settings = {"compaction": {"strategy": "truncation", "trigger_messages": 4, "minimum_preserved_groups": 2}}
+
+    answer = api.post("/agents/support/context-preview", {"messages": messages, "definition": settings})
+
+    assert [(part["fate"], part["from_seq"], part["to_seq"]) for part in answer.json()["parts"]] == [("dropped", 1, 4), ("kept", 5, 6)]
+
+
+@pytest.mark.parametrize("body", [{}, {"session_id": f"ses_{'0' * 32}", "messages": [{"role": "user", "text": "x"}]}])
+def test_preview_takes_a_session_or_messages(api, world, body):
+    answer = api.post("/agents/support/context-preview", body)
+
+    assert answer.status_code == 400
+    assert "session_id" in problem(answer)["errors"]
+
+
+def test_preview_of_a_definition_with_problems_says_which(api, world):
+    body = {"messages": [{"role": "user", "text": "x"}], "definition": {"compaction": {"strategy": "truncation"}}}
+
+    answer = api.post("/agents/support/context-preview", body)
+
+    assert answer.status_code == 422
+    assert "compaction.trigger_tokens" in problem(answer)["errors"]
+
+
+def test_preview_of_an_unknown_session_is_not_found(api, world):
+    answer = api.post("/agents/support/context-preview", {"session_id": f"ses_{'0' * 32}"})
+
+    assert answer.status_code == 404

@@ -233,3 +233,27 @@ def test_sessions_of_two_people_with_one_key_are_told_apart(world):
 
     assert mine.get("/sessions/case-1?agent=support").json()["id"] == f"ses_{world.personal.id.hex}"
     assert hers.get("/sessions/case-1?agent=support").json()["id"] == f"ses_{theirs.id.hex}"
+
+
+def test_session_that_cannot_be_compacted_says_why(api, path):
+    answer = api.post(f"{path}/compact")
+
+    assert (answer.status_code, problem(answer)["code"]) == (409, "no_summaries")
+
+
+def test_compacted_session_answers_with_its_summary(api, path, world, monkeypatch):
+    stored = sessions.summary(world.session, 2)
+    monkeypatch.setattr("console.api.views.sessions.compacting.compact", lambda session, by: stored)
+
+    answer = api.post(f"{path}/compact")
+
+    assert answer.json()["state"] == "done"
+    assert {name: answer.json()["summary"][name] for name in ("id", "from_seq", "to_seq", "text", "tokens")} == {
+        "id": f"sum_{stored.id.hex}", "from_seq": 1, "to_seq": 2, "text": "They talked.", "tokens": 5,
+    }  # fmt: skip
+
+
+def test_summary_that_takes_long_is_running(api, path, monkeypatch):
+    monkeypatch.setattr("console.api.views.sessions.compacting.compact", lambda session, by: None)
+
+    assert api.post(f"{path}/compact").json() == {"state": "running", "summary": None}

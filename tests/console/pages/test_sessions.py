@@ -11,6 +11,7 @@ from console import reading
 from governance.ids import shown
 from governance.models import AuditEvent
 from sessions.domain import sessions as session_verbs
+from sessions.errors import NoSummaries
 from sessions.models import Item, Run, Session
 from tests.factories import governance, sessions
 
@@ -380,6 +381,41 @@ def test_fork_and_original_name_each_other(owner, conversation):
     assert address("session", conversation) in owner.get(address("session", child)).content.decode()
 
 
+def test_summaries_are_shown_with_what_became_of_them(viewer, conversation):
+    sessions.summary(conversation, 2, text="", is_stale=True, tokens=0)
+    sessions.summary(conversation, 4, text="", failure="provider_overloaded")
+
+    page = viewer.get(address("session", conversation)).content.decode()
+
+    assert "Items 1 to 4: 5 tokens instead of 50" in page
+    assert "They talked." in page
+    assert "Items 1 to 2: an item changed, so this summary is not used any more." in page
+    assert "not written (provider overloaded)" in page
+
+
+def test_session_that_cannot_be_compacted_says_why(owner, conversation, monkeypatch):
+    def refuse(session, by):
+        raise NoSummaries
+
+    monkeypatch.setattr("console.views.sessions.compacting.compact", refuse)
+
+    response = owner.post(address("session-compact", conversation), follow=True)
+
+    assert [str(message) for message in response.context["messages"]] == [
+        "This agent's compaction does not summarise. Choose the strategy summary or pipeline for it and publish that."
+    ]
+
+
+def test_session_is_compacted_from_its_page(owner, conversation, monkeypatch):
+    stored = sessions.summary(conversation, 2)
+    monkeypatch.setattr("console.views.sessions.compacting.compact", lambda session, by: stored)
+
+    response = owner.post(address("session-compact", conversation), follow=True)
+
+    (message,) = [str(message) for message in response.context["messages"]]
+    assert message.startswith("Compacted: a summary stands for items 1 to 2")
+
+
 def test_session_is_closed_and_reopened(owner, conversation):
     owner.post(address("session-close", conversation))
     conversation.refresh_from_db()
@@ -413,13 +449,13 @@ def test_session_deletion_names_what_goes_and_does_it(owner, conversation):
     response = owner.post(address("session-delete", conversation), follow=True)
 
     assert page.context["goes"] == [
-        (4, "items of history"), (1, "run with its events and costs"), (1, "attachment"), (1, "approval"),
+        (4, "items of history"), (1, "run with its events and costs"), (1, "attachment"), (1, "summary"), (1, "approval"),
     ]  # fmt: skip
     assert not Session.objects.filter(pk=conversation.pk).exists()
     assert [str(message) for message in response.context["messages"]] == ["Session The lost order is deleted."]
 
 
-@pytest.mark.parametrize("name", ["session-details", "session-fork", "session-close", "session-reopen", "session-archive", "session-unarchive", "session-delete"])
+@pytest.mark.parametrize("name", ["session-details", "session-fork", "session-compact", "session-close", "session-reopen", "session-archive", "session-unarchive", "session-delete"])
 def test_session_is_not_changed_by_strangers_and_viewers(name, viewer, stranger, conversation):
     assert stranger.post(address(name, conversation)).status_code == 404
     assert viewer.post(address(name, conversation)).status_code == 403

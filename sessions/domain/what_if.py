@@ -1,0 +1,121 @@
+"""What a model would see of a conversation under settings that are still being edited: the live planner, asked aside."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from agents import queries as catalogue
+from agents.definition import SUMMARISES, Definition
+from sessions.context import tokens
+from sessions.context.assemble import HISTORY, MESSAGE, SEEN, SUMMARY, View, assemble, input_limit
+from sessions.context.compaction import SHORTENED_TOKENS, compaction_of
+from sessions.domain import summaries
+from sessions.domain.compacting import Outline, outline
+from sessions.models import ModelCall, Session
+
+KEPT, SHORTENED, SUMMARISED, DROPPED = "kept", "shortened", "summarised", "dropped"
+# A preview looks at the newest items only; a live run looks at fewer.
+MOST_ITEMS = 20_000
+MOST_PARTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Items in a row that share a fate. `after` are the tokens that the model sees of them."""
+
+    fate: str
+    from_seq: int
+    to_seq: int
+    items: int
+    tokens: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`before` and `after` are tokens of the conversation, `limit` what may go in at all; None where the model's window
+    is not known. `layers` is the context report that a call would leave."""
+
+    strategy: str
+    before: int
+    after: int
+    window: int | None
+    limit: int | None
+    fits: bool
+    layers: list[dict]
+    parts: list[Part] = field(default_factory=list)
+
+    def share(self, fate: str) -> int:
+        """Tokens of the items with this fate, as they are stored."""
+        return sum(part.tokens for part in self.parts if part.fate == fate)
+
+
+def of_session(*, session: Session, definition: Definition) -> Preview:
+    """For a stored session whose last turn is the current one. A stored summary counts where the settings use them."""
+    items = outline(session, after_seq=max(0, session.head_seq - MOST_ITEMS))
+    report = _last_report(session)
+    tools = sum(layer["tokens"] for layer in report if layer.get("layer") == "tools")
+    return _preview(definition, session.tenant_id, items, stored=summaries.newest(session), tools=tools)
+
+
+def of_messages(*, messages: Sequence[dict], tenant_id, definition: Definition) -> Preview:
+    """For pasted messages: [{"role": "user" | "assistant", "text"}]. Each of the user's begins a turn."""
+    provider = catalogue.provider_named(tenant_id=tenant_id, name=definition.model.provider)
+    family = tokens.family(provider.kind, definition.model.model)
+    items, turn = [], 0
+    for seq, message in enumerate(messages, 1):
+        turn += message["role"] == "user" or not turn
+        size = tokens.count_item("message", {"text": message["text"]}, family)
+        items.append(Outline(seq, "message", message["role"], turn, seq, size))
+    return _preview(definition, tenant_id, items, stored=None, tools=0)
+
+
+def _last_report(session: Session) -> list[dict]:
+    calls = ModelCall.objects.filter(run__session_id=session.id).order_by("-at")
+    return calls.values_list("context", flat=True).first() or []
+
+
+def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored, tools: int) -> Preview:
+    provider = catalogue.provider_named(tenant_id=tenant_id, name=definition.model.provider)
+    limits = catalogue.model_limits(provider, definition.model.model)
+    window = _least(limits.get("context_window"), definition.harness and definition.harness.max_context_window_tokens)
+    output = _least(limits.get("max_output_tokens"), definition.model.max_output_tokens)
+    limit = input_limit(window, output)
+    settings = compaction_of(definition)
+    uses_summaries = settings is not None and settings.strategy in SUMMARISES
+    summary = summaries.as_view(stored) if stored is not None and uses_summaries else None
+    family = tokens.family(provider.kind, definition.model.model)
+    view = assemble(
+        items, instructions=tokens.count_again(definition.instructions, family), tools=tools, limit=limit, output=output,
+        compaction=settings, summary=summary, as_if_summarised=True,
+    )  # fmt: skip
+    return Preview(
+        strategy=settings.strategy if settings else "none",
+        before=sum(item.tokens for item in items),
+        after=sum(layer.tokens for layer in view.layers if layer.layer in (SUMMARY, HISTORY, MESSAGE)),
+        window=window,
+        limit=limit,
+        fits=view.fits,
+        layers=view.report(),
+        parts=list(_parts(items, view))[-MOST_PARTS:],
+    )
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit), default=None)
+
+
+def _parts(items: Iterable[Outline], view: View[Outline]) -> Iterable[Part]:
+    shown = {item.seq for item in (*view.history, *view.current)}
+
+    def fate(item: Outline) -> str:
+        if item.seq in shown:
+            return SHORTENED if item.seq in view.shortened else KEPT
+        return SUMMARISED if view.summary is not None and item.seq <= view.summary.to_seq and item.seq not in dropped else DROPPED
+
+    dropped = {item.seq for item in (*(view.plan.dropped if view.plan else ()), *view.crowded_out)}
+    for name, group in groupby((item for item in items if item.kind in SEEN), key=fate):
+        row = list(group)
+        size = sum(item.tokens for item in row)
+        after = {KEPT: size, SHORTENED: SHORTENED_TOKENS * len(row)}.get(name, 0)
+        yield Part(name, row[0].seq, row[-1].seq, len(row), size, after)

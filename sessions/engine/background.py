@@ -1,0 +1,96 @@
+"""Summaries after runs: tasks of the engine's own loop, one for a session at a time.
+
+Nothing is queued. A summary that is lost with its process is due again at the end of the session's next run, and a run
+that finds no room meanwhile writes it itself.
+"""
+
+import asyncio
+import logging
+from uuid import UUID
+
+from agents.definition import Definition
+from governance.domain import fences
+from governance.errors import LetheError
+from sessions.context.assemble import SummaryView
+from sessions.context.compaction import compaction_of
+from sessions.domain import quotas, summaries
+from sessions.engine.compacting import CALLS_AFTER, SummaryWriter
+from sessions.engine.store import CallRecord
+from sessions.engine.summariser import Refused
+from sessions.models import Run, Session
+from sessions.threads import in_thread
+
+logger = logging.getLogger("lethe.engine")
+
+_tasks: dict[UUID, asyncio.Task] = {}
+
+
+def after_run(job) -> None:
+    """Bring the session's summary up to date if the finished run of `job` has made one due. Called on the loop."""
+    seq = job.compactor.due(job.store.items())
+    if seq is None or job.run.session_id in _tasks or _over_budget(job):
+        return
+    task = asyncio.create_task(_summarise(job.compactor.writer, seq))
+    _tasks[job.run.session_id] = task
+    task.add_done_callback(lambda _: _tasks.pop(job.run.session_id, None))
+
+
+async def drain() -> None:
+    """Stop what is under way: the process shuts down."""
+    for task in list(_tasks.values()):
+        task.cancel()
+    if _tasks:
+        await asyncio.wait(_tasks.values(), timeout=10)
+
+
+def _over_budget(job) -> bool:
+    """Whether the run has spent what its agent's limits allow: then its summary is not begun either."""
+    limits, spent = job.definition.limits, job.store.spent()
+    if limits is None:
+        return False
+    return (limits.max_tokens_per_run is not None and spent.tokens >= limits.max_tokens_per_run) or (
+        limits.cost is not None and spent.cost >= limits.cost
+    )
+
+
+async def _summarise(writer: SummaryWriter, seq: int) -> None:
+    try:
+        if await in_thread(Run.objects.filter(id=writer.run.id, status__in=Run.FINISHED).exists) and await writer.may_try():
+            await bring_up_to(writer, seq)
+    except LetheError as error:
+        logger.info("session %s was not summarised: %s", writer.session.id.hex, error.code)
+    except Exception:
+        logger.exception("session %s was not summarised", writer.session.id.hex)
+
+
+async def bring_up_to(writer: SummaryWriter, seq: int) -> SummaryView | Refused:
+    """A summary outside a run, on the bill of the writer's ended run.
+
+    Raises SubjectFenced and QuotaExceeded before anything is spent.
+    """
+    await in_thread(_admit, writer)
+
+    async def paid(call: CallRecord) -> None:
+        await in_thread(summaries.charge, run=writer.run, call=call)
+
+    return await writer.bring_up_to(seq, paid=paid, most_calls=CALLS_AFTER)
+
+
+def _admit(writer: SummaryWriter) -> None:
+    if writer.session.subject is not None:
+        fences.check(subject=writer.session.subject)
+    quotas.charge(run=writer.run)
+
+
+async def now(*, session: Session, run: Run, definition: Definition, config_of, seq: int) -> str | None:
+    """`bring_up_to` for whoever asks for it: the code of why there is no summary, None when there is one.
+
+    A summary of the session that is under way is waited for first.
+    """
+    settings = compaction_of(definition)
+    assert settings is not None
+    if session.id in _tasks:
+        await asyncio.wait({_tasks[session.id]})
+    writer = SummaryWriter(session=session, run=run, definition=definition, settings=settings, config_of=config_of)
+    outcome = await bring_up_to(writer, seq)
+    return outcome.code if isinstance(outcome, Refused) else None

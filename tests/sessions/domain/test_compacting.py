@@ -1,0 +1,373 @@
+"""Compaction in real runs on the demo model: summaries after runs, in runs, on request, and when they fail."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models import F
+
+from agents.definition import Definition
+from agents.domain import definitions as catalogue
+from agents.queries import agent_named
+from governance.actors import Actor
+from governance.domain import fences
+from governance.errors import MissingPermission, SubjectFenced
+from sessions import dispatch
+from sessions.context.compaction import texts
+from sessions.domain import compacting, events, history, quotas
+from sessions.domain import sessions as session_verbs
+from sessions.errors import NoSummaries, NothingToCompact, QuotaExceeded, SummaryFailed
+from sessions.models import Item, ModelCall, QuotaCounter, Run, RunEvent, Session, Summary
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LONG = "Please remember this for later: the kettle with number {0} is blue, it stands in the kitchen, and Ada wants it back. " * 4
+
+
+@pytest.fixture
+def compacts(agent, actor):
+    """Publish compaction settings for the agent, as its builder would."""
+
+    def publish(agent_name=None, harness=None, **settings):
+        current = agent_named(tenant_id=agent.tenant_id, name=agent_name or agent.name)
+        document = {**current.draft, "compaction": {"minimum_preserved_groups": 2, **settings}}
+        if harness is not None:
+            document["harness"] = harness
+        changed = catalogue.save_draft(agent=current, document=document, expected=current.draft_counter, by=actor)
+        catalogue.publish(agent=changed, note="compaction", by=actor)
+
+    return publish
+
+
+@pytest.fixture
+def talk(say):
+    """Take turns that are long enough to be worth a summary; returns their runs."""
+
+    def turns(number, **more):
+        return [say(LONG.format(index), **more) for index in range(number)]
+
+    return turns
+
+
+def settled(session, wanted=lambda found: found, seconds=20.0):
+    """The session's summaries once `wanted` holds: they are written after the run."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = list(Summary.objects.filter(session_id=session.id).order_by("created_at"))
+        if wanted(found):
+            return found
+        connection.close()
+        time.sleep(0.02)
+    raise AssertionError(f"no such summaries: {found}")
+
+
+def told(run, kind):
+    return [event.data for event in events.read(run=run) if event.type == kind]
+
+
+def layers(run):
+    call = ModelCall.objects.filter(run_id=run.id).order_by("number").first()
+    return {layer["layer"]: layer for layer in call.context}
+
+
+def test_summary_is_written_after_the_run_and_used_by_the_next(compacts, talk, say):
+    compacts(strategy="summarization", trigger_turns=4)
+
+    *_, last = talk(4)
+    session = Session.objects.get()
+    (stored,) = settled(session)
+    following = say("And what now?")
+
+    assert (stored.from_seq, stored.to_seq, stored.run_id, stored.model) == (1, 4, last.id, "demo/demo-1")
+    assert 0 < stored.tokens < stored.source_tokens
+    assert layers(following)["summary"]["sources"] == ["1-4"]
+    assert layers(following)["history"]["sources"] == ["5-8"]
+    (compacted,) = told(following, "history.compacted")
+    assert compacted["after"] < compacted["before"]
+    assert (compacted["strategy"], compacted["summarised"]) == ("summarization", "1-4")
+
+
+def test_summary_is_paid_like_any_other_call(compacts, talk, actor, tenant):
+    compacts(strategy="summarization", trigger_turns=4)
+    quota = quotas.create_quota(tenant_id=tenant.id, scope="tenant", measure="tokens", period="day", limit=1_000_000, by=actor)
+
+    runs = talk(4)
+    settled(Session.objects.get())
+    run = Run.objects.get(id=runs[-1].id)
+
+    calls = list(ModelCall.objects.filter(run_id=run.id).order_by("number"))
+    assert [call.context[0]["layer"] for call in calls] == ["instructions", "summarised"]
+    assert (run.model_calls, run.input_tokens) == (2, sum(call.input_tokens for call in calls))
+    assert run.cost == sum(call.cost for call in calls)
+    used = QuotaCounter.objects.get(quota=quota).used
+    assert used == sum(one.input_tokens + one.output_tokens for one in ModelCall.objects.all())
+
+
+def test_quota_without_room_writes_no_summary(compacts, talk, actor, tenant, monkeypatch):
+    compacts(strategy="summarization", trigger_turns=4)
+    talk(3)
+    # Used up by the run itself: what comes after it finds nothing left.
+    quotas.create_quota(tenant_id=tenant.id, scope="tenant", measure="tokens", period="day", limit=1, by=actor)
+
+    talk(1)
+    session = Session.objects.get()
+
+    with pytest.raises(QuotaExceeded):
+        compacting.compact(session=session, by=actor)
+    assert not Summary.objects.exists()
+
+
+def test_next_summary_carries_on_and_reads_only_what_is_new(compacts, talk):
+    compacts(strategy="summarization", trigger_turns=4)
+
+    talk(4)
+    session = Session.objects.get()
+    (first,) = settled(session)
+    talk(2)
+    first, second = settled(session, lambda found: len(found) == 2)
+
+    assert (second.parent_id, second.from_seq, second.to_seq) == (first.id, 1, 8)
+    assert second.source_tokens > first.source_tokens
+    call = ModelCall.objects.filter(run_id=second.run_id).order_by("-number").first()
+    assert call.context[0]["sources"] == ["5-8"]
+
+
+def test_run_writes_a_summary_itself_only_when_there_is_no_room(compacts, talk, agent):
+    compacts(
+        strategy="summarization", trigger_tokens=1500, harness={"max_context_window_tokens": 4_000, "max_output_tokens": 500},
+    )  # fmt: skip
+    runs = talk(3)
+    Summary.objects.all().delete()
+
+    assert not any(run_wrote_summary(run) for run in runs)
+
+
+def run_wrote_summary(run):
+    calls = ModelCall.objects.filter(run_id=run.id).order_by("number")
+    return [call.context[0]["layer"] for call in calls][0] == "summarised"
+
+
+def test_without_background_the_run_waits_for_its_summary(compacts, talk, say):
+    compacts(strategy="summarization", trigger_turns=4, background=False)
+
+    runs = talk(4)
+
+    assert [run_wrote_summary(run) for run in runs] == [False, False, False, True]
+    (stored,) = Summary.objects.all()
+    assert stored.run_id == runs[-1].id
+    # The fourth message itself is not in it, and its run saw the summary.
+    assert stored.to_seq == 4
+    calls = ModelCall.objects.filter(run_id=runs[-1].id).order_by("-number")
+    assert "summary" in {layer["layer"] for layer in calls.first().context}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("", "empty"), ("Error: 503 Service Unavailable", "error_text"), ("word " * 3000, "longer_than_its_source")],
+)
+def test_what_is_no_summary_is_not_kept_and_the_run_goes_on(compacts, talk, monkeypatch, answer, reason):
+    compacts(strategy="summarization", trigger_turns=4, background=False)
+    monkeypatch.setattr("sessions.engine.demo_text._summary", lambda message, earlier: answer)
+    monkeypatch.setattr("sessions.engine.demo.SIGNATURE", "")
+
+    run = talk(4)[-1]
+
+    assert run.status == "completed"
+    (row,) = Summary.objects.all()
+    assert (row.failure, row.text) == (reason, "")
+    (alert,) = told(run, "alert")
+    assert (alert["code"], alert["reason"]) == ("summary_failed", reason)
+
+
+def test_failing_summariser_is_left_alone_for_a_while(compacts, talk, monkeypatch):
+    compacts(strategy="summarization", trigger_turns=3, background=False)
+    monkeypatch.setattr("sessions.engine.demo_text._summary", lambda message, earlier: "")
+    monkeypatch.setattr("sessions.engine.demo.SIGNATURE", "")
+
+    talk(5)
+
+    assert Summary.objects.count() == 1
+    Summary.objects.update(created_at=F("created_at") - timedelta(minutes=2))
+    talk(1)
+    assert Summary.objects.count() == 2
+
+
+def test_summary_model_that_is_gone_is_a_reason_and_no_failure_of_the_run(compacts, talk, actor, agent):
+    compacts(
+        strategy="summarization", trigger_turns=4, background=False, summarization_model={"provider": "demo", "model": "demo-1"},
+    )  # fmt: skip
+    talk(3)
+    from_elsewhere = agent_named(tenant_id=agent.tenant_id, name=agent.name).published
+    document = {**from_elsewhere.document}
+    document["compaction"] = {**document["compaction"], "summarization_model": {"provider": "gone", "model": "m"}}
+    session = Session.objects.get()
+    run = Run.objects.order_by("-id").first()
+
+    reason = write_by(document, session, run)
+
+    assert reason == "model_not_found"
+    assert Summary.objects.get().failure == "model_not_found"
+
+
+def write_by(document, session, run):
+    return dispatch.summarise(session=session, run=run, definition=Definition.model_validate(document), seq=2, seconds=20)
+
+
+def test_recalled_text_is_never_summarised(compacts, say, monkeypatch):
+    asked = []
+    original = texts.request
+    monkeypatch.setattr("sessions.engine.summariser.texts.request", lambda text, **more: asked.append(text) or original(text, **more))
+    compacts(strategy="summarization", trigger_turns=3, background=False)
+    say(LONG.format(1))
+    session = Session.objects.get()
+    add(session, "tool_call", "assistant", {"id": "c1", "name": "search_conversation_memory", "arguments": {}})
+    add(session, "tool_result", "tool", {"id": "c1", "name": "search_conversation_memory", "text": "CANARY of another day", "outcome": "success"})
+    say(LONG.format(2))
+    say(LONG.format(3))
+
+    assert len(asked) == 1
+    assert "CANARY" not in asked[0]
+    assert "[recalled text, not repeated here]" in asked[0]
+
+
+def add(session, kind, role, content):
+    session.refresh_from_db()
+    entry = history.NewItem(kind, role, content, turn=session.turns, group=session.head_seq + 1, tokens=20)
+    history.insert(session=session, first_seq=session.head_seq + 1, entries=[entry])
+    Session.objects.filter(id=session.id).update(head_seq=session.head_seq + 1, version=session.version + 1)
+
+
+def test_fenced_subject_gets_no_summary_and_costs_nothing(compacts, say, subject, actor, tenant, monkeypatch):
+    compacts(strategy="summarization", trigger_turns=4)
+    for index in range(3):
+        say(LONG.format(index), subject=subject)
+    session = Session.objects.get()
+    run = Run.objects.order_by("-id").first()
+    definition = agent_named(tenant_id=tenant.id, name=session.agent.name).published.document
+    fences.open_fence(subject=subject, mode="restrict", by=actor)
+
+    with pytest.raises(SubjectFenced):
+        write_by(definition, session, run)
+    assert ModelCall.objects.filter(run_id=run.id).count() == 1
+    assert not Summary.objects.exists()
+
+
+# On request
+
+
+def test_compact_now_covers_all_but_the_preserved_turns(compacts, talk, actor):
+    compacts(strategy="summarization", trigger_turns=50)
+    talk(4)
+    session = Session.objects.get()
+
+    stored = compacting.compact(session=session, by=actor)
+
+    assert (stored.from_seq, stored.to_seq) == (1, 4)
+    with pytest.raises(NothingToCompact):
+        compacting.compact(session=session, by=actor)
+
+
+def test_compact_now_of_a_fork_is_paid_by_what_it_shares(compacts, talk, actor):
+    compacts(strategy="summarization", trigger_turns=50)
+    runs = talk(4)
+    child = session_verbs.fork(session=Session.objects.get(), key="child", by=actor)
+
+    stored = compacting.compact(session=child, by=actor)
+
+    assert (stored.session_id, stored.run_id) == (child.id, runs[-1].id)
+
+
+def test_compact_now_says_why_it_cannot(compacts, talk, actor, monkeypatch, reader):
+    compacts(strategy="sliding_window", trigger_turns=50)
+    talk(3)
+    session = Session.objects.get()
+    with pytest.raises(NoSummaries):
+        compacting.compact(session=session, by=actor)
+    with pytest.raises(MissingPermission):
+        compacting.compact(session=session, by=reader)
+
+    compacts(strategy="summarization", trigger_turns=50)
+    monkeypatch.setattr("sessions.engine.demo_text._summary", lambda message, earlier: "")
+    monkeypatch.setattr("sessions.engine.demo.SIGNATURE", "")
+    with pytest.raises(SummaryFailed) as failed:
+        compacting.compact(session=session, by=actor)
+    assert failed.value.extra["reason"] == "empty"
+
+
+@pytest.fixture
+def reader(tenant):
+    return Actor(kind="api_key", tenant_id=tenant.id, ref="0" * 32, label="reader", permissions=frozenset({"sessions.read"}))
+
+
+# Looking back
+
+
+def test_agent_looks_back_at_what_was_left_out(compacts, talk, say):
+    compacts(strategy="sliding_window", trigger_turns=3)
+    talk(4)
+
+    run = say('history_read {"query": "kettle with number 0"}')
+
+    (result,) = [event["text"] for event in told(run, "tool.completed")]
+    assert result.startswith("#1 Person: Please remember this for later: the kettle with number 0")
+    again = say('history_read {"from_seq": 3, "to_seq": 4}')
+    (result,) = [event["text"] for event in told(again, "tool.completed")]
+    assert [line[:9] for line in result.split("\n")[:2]] == ["#3 Person", "#4 Agent:"]
+
+
+@pytest.mark.parametrize("chosen", [{"strategy": "none"}, {"strategy": "sliding_window", "trigger_turns": 3, "keep_dropped": False}])
+def test_agent_that_may_not_look_back_is_not_offered_to(compacts, say, chosen):
+    compacts(**chosen)
+
+    run = say("Hello")
+
+    assert "history_read" not in layers(run).get("tools", {}).get("sources", [])
+
+
+# What does not change
+
+
+def test_history_is_the_same_with_compaction_on_and_off(compacts, say, monkeypatch):
+    """Reported failure: microsoft/agent-framework#8441, the stored log differed with compaction on."""
+    monkeypatch.setattr("sessions.engine.demo_text._default", lambda message, earlier: f"You wrote {len(message)} characters. {message}")
+    messages = [LONG.format(index) for index in range(6)] + ["What is 2 + 3?", "Count the words: one two three"]
+    kept = {}
+    for key, settings in [
+        ("off", {"strategy": "none"}),
+        ("summaries", {"strategy": "summarization", "trigger_turns": 3, "background": False}),
+        ("window", {"strategy": "sliding_window", "trigger_turns": 3}),
+        ("tools", {"strategy": "pipeline", "trigger_tokens": 300, "minimum_preserved_turns": 1}),
+    ]:
+        compacts(**settings)
+        for message in messages:
+            assert say(message, key=key).status == "completed"
+        rows = Item.objects.filter(session__key=key).order_by("seq")
+        kept[key] = [
+            (item.seq, item.kind, item.role, item.turn, item.group, item.tokens, stable(item.content), item.is_hidden) for item in rows
+        ]
+
+    assert kept["off"] == kept["summaries"] == kept["window"] == kept["tools"]
+    assert Summary.objects.filter(failure="").exists()
+    assert RunEvent.objects.filter(type="history.compacted").count() >= 6
+
+
+def stable(content):
+    """Without what the clock says, and without the ids that the demo model gives its calls by what it is shown."""
+    return {name: value for name, value in content.items() if name not in ("duration_ms", "id")}
+
+
+def test_long_session_on_a_small_window_never_overflows_and_summarises_seldom(compacts, say):
+    compacts(
+        strategy="summarization", trigger_tokens=1_500, harness={"max_context_window_tokens": 3_000, "max_output_tokens": 600},
+    )  # fmt: skip
+    runs = [say(LONG.format(index)) for index in range(40)]
+
+    assert {run.status for run in runs} == {"completed"}
+    session = Session.objects.get()
+    settled(session)
+    for call in ModelCall.objects.filter(run__session=session):
+        assert sum(layer["tokens"] for layer in call.context if layer["layer"] != "summarised") <= 2_400 or call.context[0]["layer"] == "summarised"
+    spent = sum(item.tokens for item in Item.objects.filter(session=session))
+    written = Summary.objects.filter(failure="").count()
+    assert 2 <= written <= 2 * spent / 1_000
