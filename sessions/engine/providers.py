@@ -98,9 +98,9 @@ def _demo(candidate: Candidate) -> Model:
 
 
 def _openai_client(provider: ProviderConfig):
-    from openai import AsyncOpenAI  # noqa: PLC0415 -- 0.8 s
+    from sessions.engine.openai_client import Client  # noqa: PLC0415 -- 0.8 s
 
-    return AsyncOpenAI(
+    return Client(
         base_url=base_url_of(provider), api_key=provider.key or NO_KEY, http_client=client(), max_retries=0
     )
 
