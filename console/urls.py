@@ -123,6 +123,7 @@ govern = [
     path("subjects/<str:ref>/preview", subjects.preview, name="subject-preview"),
     path("subjects/<str:ref>/export", subjects.export, name="subject-export"),
     path("subjects/<str:ref>/restrict", subjects.restrict, name="subject-restrict"),
+    path("subjects/<str:ref>/merge", subjects.merge, name="subject-merge"),
     path("subjects/<str:ref>/lift", subjects.lift, name="subject-lift"),
     path("requests", requests.request_list, name="requests"),
     path("requests/<str:ref>", requests.request_detail, name="request"),

@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from governance import crypto
-from governance.domain import exports, notes, subjects
+from governance.domain import exports, identities, notes, subjects
 from governance.domain.registry import (
     BlobPrefix,
     Chunk,
@@ -52,6 +52,12 @@ class Notes(TableCategory):
 
     is_guarded = False
 
+    def move(self, *, source: Scope, target: Scope) -> int:
+        found = list(AuditNote.objects.filter(tenant_id=source.tenant_id, subject_id=source.subject_id))
+        for note in found:
+            notes.readdress(note, target.subject_id)
+        return len(found)
+
     def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
         found = AuditNote.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id")
         for note in found.iterator():
@@ -84,6 +90,12 @@ class Identifiers(TableCategory):
     """What names the subject. Exported readable, erased last."""
 
     is_last = True
+
+    def move(self, *, source: Scope, target: Scope) -> int:
+        found = list(SubjectIdentifier.objects.filter(tenant_id=source.tenant_id, subject_id=source.subject_id))
+        for identifier in found:
+            identities.readdress(identifier, target.subject_id)
+        return len(found)
 
     def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
         found = SubjectIdentifier.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id")

@@ -71,6 +71,7 @@ PERMISSIONS: dict[str, Permission] = {
     "subject.erase": Permission(("privacy_officer",), ("governance:write",)),
     "subject.restrict": Permission(("privacy_officer",), ("governance:write",)),
     "subject.rectify": Permission(("privacy_officer",), ("governance:write",)),
+    "subject.merge": Permission(("privacy_officer",), ("governance:write",)),
     "request.read": Permission(_GOVERN, ("governance:read", "governance:write")),
     "request.cancel": Permission(("privacy_officer",), ("governance:write",)),
     "request.extend": Permission(("privacy_officer",), ("governance:write",)),

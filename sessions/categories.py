@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from governance.actors import system
 from governance.domain import clock
 from governance.domain.registry import Chunk, EndsAfter, Erased, NoLimit, Processing, Scope, TableCategory, register
-from sessions import restoring
+from sessions import merging, restoring
 from sessions.domain import quotas, runs
 from sessions.domain import sessions as session_verbs
 from sessions.errors import RunFinished
@@ -150,6 +150,7 @@ CATEGORIES = (
         key="quota_counters",
         title="What was used of personal limits",
         model=QuotaCounter,
+        merge=merging.counters,
         writers=("sessions.domain.metering.lock",),
         order=("id",),
         # Counting on is no change of content: a run that ends meanwhile does not call for another preview.
@@ -165,6 +166,7 @@ CATEGORIES = (
         key="quotas",
         title="Limits set for this person",
         model=Quota,
+        merge=merging.quotas,
         writers=("sessions.domain.quotas.create_quota",),
         order=("id",),
         row_version='t."limit"::text',
@@ -339,6 +341,8 @@ CATEGORIES = (
         key="sessions",
         title="Sessions",
         model=Session,
+        merge=merging.sessions,
+        family=merging.family,
         writers=("sessions.domain.sessions.get_or_create", "sessions.domain.sessions.fork"),
         order=("id",),
         # Metadata and state do not move the history's version.

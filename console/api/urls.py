@@ -62,6 +62,8 @@ urlpatterns = [
     _route("subjects", governance.Subjects, "subjects"),
     _route("subjects/<ref>", governance.Subject, "subject"),
     _route("subjects/<ref>/preview", governance.PreviewSubject, "subject-preview"),
+    _route("subjects/<ref>/merge", governance.MergeSubject, "subject-merge"),
+    _route("subjects/<ref>/split", governance.SplitSubject, "subject-split"),
     _route("subjects/<ref>/export", governance.ExportSubject, "subject-export"),
     _route("subjects/<ref>/erase", governance.EraseSubject, "subject-erase"),
     _route("subject-requests", governance.SubjectRequests, "subject-requests"),

@@ -61,6 +61,7 @@ STATES = {
     "restricted": ("warn", gettext_lazy("restricted")),
     "erasing": ("busy", gettext_lazy("being erased")),
     "erased": ("idle", gettext_lazy("erased")),
+    "merged": ("idle", gettext_lazy("merged into another")),
     "enabled": ("ok", gettext_lazy("on")),
     "read": ("ok", gettext_lazy("read")),
     "write": ("warn", gettext_lazy("write")),

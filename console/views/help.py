@@ -4,7 +4,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from agents import schema
-from governance.domain import registry
+from governance.domain import processing
 from governance.permissions import PERMISSIONS, ROLES, SCOPES
 
 
@@ -28,5 +28,5 @@ def permissions(request):
 
 @require_GET
 def categories(request):
-    """Every kind of personal data that Lethe keeps, with its purpose and its end."""
-    return render(request, "console/help_categories.html", {"categories": registry.categories().values()})
+    """The record of processing: every kind of personal data that Lethe keeps, with its purpose and its end."""
+    return render(request, "console/help_categories.html", {"record": processing.record(tenant=request.tenant)})

@@ -16,8 +16,9 @@ from console.forms.base import tell
 from console.forms.requests import ReceiveForm
 from console.forms.subjects import FindForm, PreviewForm, RestrictForm
 from governance import queries
-from governance.domain import audit, fences, previews, registry, requests, subjects
+from governance.domain import audit, fences, identities, previews, registry, requests, subjects
 from governance.errors import LetheError
+from governance.models import Subject
 
 
 @sensitive_post_parameters("q")
@@ -150,6 +151,18 @@ def restrict(request, ref):
 def lift(request, ref):
     subject = subject_for(request, ref, "subject.restrict")
     return _told(request, subject, _("%s may be written to again."), lambda: fences.lift_restriction(subject=subject, by=request.actor))
+
+
+@require_POST
+@sensitive_post_parameters("other")
+def merge(request, ref):
+    """The other subject is named by its reference, so that nothing that names a person is typed into this page."""
+    subject = subject_for(request, ref, "subject.merge")
+    other = Subject.objects.filter(tenant_id=request.tenant.pk, display_ref=request.POST.get("other", "").strip().upper()).first()
+    if other is None:
+        messages.error(request, _("There is no subject with this reference."))
+        return redirect("subject", ref)
+    return _told(request, subject, _("%s now has everything of both."), lambda: identities.merge(subject=subject, other=other, by=request.actor))
 
 
 def _told(request, subject, words, act):

@@ -282,6 +282,12 @@ class Category:
         """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
         return 0
 
+    def move(self, *, source: Scope, target: Scope) -> int:
+        """Give all rows of one subject to another, in the caller's transaction. Returns how many. What is not moved is
+        found by `verify`, and then nothing is.
+        """
+        return 0
+
     def alive(self, *, tenant_id: UUID, ids: list[str]) -> set[str]:
         """Which of these keys are rows of the tenant, hidden ones included."""
         return set()

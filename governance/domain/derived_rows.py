@@ -1,10 +1,12 @@
-"""The rows of a table by their keys: what closures, regenerations and sweeps do with derived rows, set-based."""
+"""The rows of a table by their keys, set-based: what merges, closures, regenerations and sweeps do with them."""
 
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, models
+
+from governance.domain.category import Scope
 
 
 class DerivedRows:
@@ -15,8 +17,40 @@ class DerivedRows:
     model: type[models.Model]
     order: tuple[str, ...]
     tenant_field: str
+    subject_field: str
     hidden: str
+    _merge: Callable[..., None] | None
+    _family: Callable[..., list[UUID]] | None
     _regenerate: Callable[..., None] | None
+
+    def move(self, *, source: Scope, target: Scope) -> int:
+        """`merge` makes room first, where both subjects may have what only one can."""
+        if self._merge:
+            self._merge(source=source, target=target)
+        quote = connection.ops.quote_name
+        where = f"t.{quote(self.tenant_field)} = %s AND t.{quote(self.subject_field)} = %s"
+        return self._move(where, [source.tenant_id, source.subject_id], target)
+
+    def family(self, *, tenant_id: UUID, ids: list[UUID]) -> list[UUID]:
+        return self._family(tenant_id=tenant_id, ids=ids) if self._family else ids
+
+    def move_where(self, where: str, values: list[Any], target: Scope) -> int:
+        """Give rows by a condition over alias `t` to a subject, and let the lineage of and from them follow."""
+        row_key = " || ':' || ".join(f"t.{connection.ops.quote_name(column)}::text" for column in self.order)
+        with connection.cursor() as cursor:
+            for end, owner in (("parent", "parent_subject_id"), ("child", "subject_id")):
+                cursor.execute(
+                    f"UPDATE governance_lineage l SET {owner} = %s FROM {self.table} t"
+                    f" WHERE l.tenant_id = %s AND l.{end}_category = %s AND l.{end}_id = {row_key} AND {where}",
+                    [target.subject_id, target.tenant_id, self.key, *values],
+                )
+        return self._move(where, values, target)
+
+    def _move(self, where: str, values: list[Any], target: Scope) -> int:
+        column = connection.ops.quote_name(self.subject_field)
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {self.table} t SET {column} = %s WHERE {where}", [target.subject_id, *values])
+            return cursor.rowcount
 
     def alive(self, *, tenant_id: UUID, ids: list[str]) -> set[str]:
         row_key = " || ':' || ".join(f"t.{connection.ops.quote_name(column)}::text" for column in self.order)

@@ -75,7 +75,7 @@ def open_fence(*, subject: Subject, mode: str, by: Actor, request: SubjectReques
     `erase` belongs to a request, whose worker stays able to write. Opening the fence that is already open for the
     same purpose returns it. Raises Conflict for another open fence, FenceBusy when writers leave no gap.
     """
-    return _alone(subject.id, lambda: _open(subject, mode, by, request))
+    return alone([subject.id], lambda: _open(subject, mode, by, request))
 
 
 def lift_fence(*, fence: Fence, by: Actor) -> Fence:
@@ -84,7 +84,7 @@ def lift_fence(*, fence: Fence, by: Actor) -> Fence:
         raise NotFound
     if fence.mode == Fence.Mode.SUPPRESS:
         raise Conflict("This subject was erased. Its id takes no data any more; a returning person gets a new one.")
-    _alone(fence.subject_id, lambda: _lift(fence, by))
+    alone([fence.subject_id], lambda: _lift(fence, by))
     fence.refresh_from_db()
     return fence
 
@@ -96,7 +96,7 @@ def restrict(*, subject: Subject, reason: str = "other", by: Actor) -> Fence:
         raise NotFound
     if reason not in RESTRICTION_REASONS:
         raise Invalid(errors={"reason": [f"Choose one of {', '.join(RESTRICTION_REASONS)}."]})
-    return _alone(subject.id, lambda: _open(subject, Fence.Mode.RESTRICT, by, None, reason=reason))
+    return alone([subject.id], lambda: _open(subject, Fence.Mode.RESTRICT, by, None, reason=reason))
 
 
 def lift_restriction(*, subject: Subject, by: Actor) -> None:
@@ -152,14 +152,19 @@ _IN_ERROR = 3  # psycopg.pq.TransactionStatus.INERROR
 _LOCK_NOT_AVAILABLE = "55P03"
 
 
-def _alone(subject_id: UUID, act: Callable[[], Result]) -> Result:
-    """`act` in a transaction of its own, under the subject's lock against every writer."""
+def alone(subject_ids: Iterable[UUID], act: Callable[[], Result]) -> Result:
+    """`act` in a transaction of its own, under the subjects' locks, taken in order, against every writer."""
+    ids = list(subject_ids)
     for attempt in range(ATTEMPTS):
         try:
             with transaction.atomic(durable=True):
                 with connection.cursor() as cursor:
                     cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT_MS}ms"])
-                    cursor.execute("SELECT pg_advisory_xact_lock(subject_key(%s))", [subject_id])
+                    cursor.execute(
+                        "SELECT pg_advisory_xact_lock(key)"
+                        " FROM (SELECT DISTINCT subject_key(id) AS key FROM unnest(%s::uuid[]) AS id ORDER BY 1) AS keys",
+                        [ids],
+                    )
                     cursor.execute("SELECT set_config('lock_timeout', '0', true)")
                 return act()
         except OperationalError as error:

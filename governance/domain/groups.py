@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import connection
 
 from governance.domain import registry
+from governance.domain.category import Scope
 from governance.domain.tables import TableCategory
 
 
@@ -29,6 +30,17 @@ def delete(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tupl
 def anonymise(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tuple[int, int]]:
     """Clear what names a person, and keep the totals. Members of the group that cannot be anonymised are deleted."""
     return _apply(category, tenant_id, ids, anonymise=True)
+
+
+def move(*, category: str, tenant_id: UUID, ids: list[UUID], target: Scope) -> dict[str, int]:
+    """Give rows of a category, with all that goes along, to another subject. Rows by category."""
+    root = registry.get(category)
+    moved = {}
+    for member in [*members_of(category), root]:
+        where, values = _belonging(member, root, ids)
+        owned = f"t.{_quote(member.tenant_field)} = %s AND {where}"
+        moved[member.key] = member.move_where(owned, [tenant_id, *values], target)
+    return moved
 
 
 def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:

@@ -7,6 +7,7 @@ holds a commitment: with the note at hand anybody can check that this is the tex
 import hashlib
 import json
 import secrets
+from uuid import UUID
 
 from django.db import transaction
 
@@ -50,6 +51,14 @@ def write(*, request: SubjectRequest, kind: str, text: str, by: Actor) -> tuple[
 def read(note: AuditNote) -> str:
     """The text. It may be about the person: audit it where somebody asked for it."""
     return _open(note)["text"]
+
+
+def readdress(note: AuditNote, subject_id: UUID) -> None:
+    """Let a note belong to another subject. Its ciphertext is bound to the old one and is made anew."""
+    found = _open(note)
+    note.subject_id = subject_id
+    note.text_enc = crypto.encrypt(json.dumps(found).encode(), tenant_id=note.tenant_id, context=_context(note))
+    note.save(update_fields=["subject_id", "text_enc"])
 
 
 def commitment(note: AuditNote) -> str:

@@ -8,7 +8,7 @@ from governance import crypto, queries
 from governance.actors import Actor
 from governance.domain import audit, fences
 from governance.errors import AmbiguousIdentifier, Conflict, NotFound
-from governance.identifiers import normalise
+from governance.identifiers import VERSIONS, normalise
 from governance.models import Subject, SubjectIdentifier
 
 _NAMED = """
@@ -142,6 +142,7 @@ def _name(subject: Subject, kind: str, value: str, mark: bytes, source: str) -> 
         subject=subject,
         kind=kind,
         value_hmac=mark,
+        norm_version=VERSIONS[kind],
         value_enc=crypto.encrypt(value.encode(), tenant_id=subject.tenant_id, context=_context(subject, kind)),
         source=source,
     )

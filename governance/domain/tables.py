@@ -60,6 +60,9 @@ class TableCategory(DerivedRows, Category):
       of their content, to be held as well.
     - `limit`: NoLimit or EndsAfter, where the rows follow no parent.
     - `on_hold`: "refuse", "copy" or "exempt", as the trigger of the table says (governance/triggers.py).
+    - `merge`: called with `source=` and `target=` (scopes) before one subject's rows are given to another; settles what
+      both have and only one may. `family`: called with `tenant_id=` and `ids=`; returns the ids of all rows that cannot
+      belong to different people, these included.
     - `hidden`: the column of times that takes a derived row out of every read path. `regenerate`: called with `tenant_id=`,
       `row_id=` and `sources=` to rebuild such a row from these sources alone, note its lineage and show it again.
     - `also`: stores beside the table that the category answers for, e.g. BlobPrefix("exports"). `writers`: dotted names of
@@ -100,6 +103,8 @@ class TableCategory(DerivedRows, Category):
         limit: NoLimit | EndsAfter | None = None,
         on_hold: Literal["refuse", "copy", "exempt"] = "refuse",
         also: tuple[Store, ...] = (),
+        merge: Callable[..., None] | None = None,
+        family: Callable[..., list[UUID]] | None = None,
         hidden: str = "",
         regenerate: Callable[..., None] | None = None,
         writers: tuple[str, ...] = (),
@@ -117,7 +122,8 @@ class TableCategory(DerivedRows, Category):
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
-        self.hidden, self._regenerate = hidden, regenerate
+        self.hidden, self._regenerate, self._merge = hidden, regenerate, merge
+        self._family = family
         self._also, self.writers = tuple(also), tuple(writers)
 
     @property

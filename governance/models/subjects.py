@@ -22,12 +22,15 @@ class Subject(models.Model):
         RESTRICTED = "restricted"
         ERASING = "erasing"
         ERASED = "erased"
+        MERGED = "merged"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="subjects")
     # Raised by every fence, lift, merge and split; runs carry the epoch they started under.
     epoch = models.PositiveIntegerField(default=1)
     state = models.CharField(max_length=12, choices=State, default=State.ACTIVE)
+    # The subject that has everything of a merged one.
+    merged_into = models.UUIDField(null=True, blank=True)
     display_ref = models.CharField(max_length=16, default=new_display_ref)
     created_at = models.DateTimeField(db_default=Now())
 

@@ -30,6 +30,15 @@ class Subject(Output):
     created_at = Time()
 
 
+class MergeBody(Strict):
+    other = Text(max_length=200, help_text="The subject whose data moves here: its id, reference or identifier.")
+
+
+class SplitBody(Strict):
+    identifiers = serializers.ListField(child=Text(max_length=200), required=False, default=list, max_length=50, help_text="What names the other person.")
+    sessions = serializers.ListField(child=serializers.CharField(max_length=64), required=False, default=list, max_length=1000, help_text="Ids of sessions that are theirs.")
+
+
 class PreviewBody(Strict):
     kind = serializers.ChoiceField(["erase", "export"], default="erase")
     profile = serializers.ChoiceField(PROFILES, default="gdpr")

@@ -11,7 +11,7 @@ from console.api.operations import operation
 from console.api.serializers import governance as shapes
 from console.api.serializers import requests as request_shapes
 from governance import queries
-from governance.domain import exports, previews, receipts, requests, retention, subjects, trail
+from governance.domain import exports, identities, previews, receipts, requests, retention, subjects, trail
 from governance.errors import NotFound
 from governance.ids import parse
 from sessions.threads import in_thread
@@ -64,6 +64,29 @@ class ExportSubject(SubjectEndpoint):
         """Collect everything held about the subject in one archive. Poll the request; its archive_url appears at the end."""
         made = requests.export(subject=self.subject(ref), by=self.actor)
         self.headers["Location"] = f"/api/subject-requests/req_{made.id.hex}"
+        return made
+
+
+class MergeSubject(SubjectEndpoint):
+    permission = {"POST": "subject.merge"}
+
+    @operation("Merge subjects", body=shapes.MergeBody, answer=shapes.Subject, errors=(409, 422, 503))
+    def post(self, request, ref):
+        """Let this subject have everything of another one, whose id takes no data from then on. Runs of both are stopped."""
+        return identities.merge(subject=self.subject(ref), other=self.subject(self.data["other"]), by=self.actor)
+
+
+class SplitSubject(SubjectEndpoint):
+    permission = {"POST": "subject.merge"}
+
+    @operation("Split a subject", body=shapes.SplitBody, answer=shapes.Subject, status=201, errors=(409, 422, 503))
+    def post(self, request, ref):
+        """Give some identifiers and sessions to a new subject, which is answered. Runs are stopped."""
+        sessions = [parse("ses", text) for text in self.data["sessions"]]
+        made = identities.split(
+            subject=self.subject(ref), identifiers=self.data["identifiers"], rows={"sessions": sessions} if sessions else {}, by=self.actor
+        )
+        self.headers["Location"] = f"/api/subjects/sub_{made.id.hex}"
         return made
 
 

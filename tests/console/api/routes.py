@@ -87,6 +87,8 @@ CALLS = [
     Call("GET", "/subjects", query="?q=person-1"),
     Call("GET", "/subjects/{person}"),
     Call("POST", "/subjects/{person}/preview", {}),
+    Call("POST", "/subjects/{person}/merge", {"other": "nobody"}),
+    Call("POST", "/subjects/{person}/split", {"identifiers": ["nobody"]}),
     Call("POST", "/subjects/{person}/export"),
     Call("POST", "/subjects/{person}/erase", {"preview_token": "x", "confirm": "person-1"}),
     Call("GET", "/subject-requests"),

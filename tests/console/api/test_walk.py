@@ -21,6 +21,8 @@ REFUSED = {
     "POST /agents/import": 400,
     "DELETE /providers/{provider}": 409,
     "POST /subjects/{person}/erase": 400,
+    "POST /subjects/{person}/merge": 404,
+    "POST /subjects/{person}/split": 400,
     "POST /subject-requests/{request}/first-answer": 409,
     "POST /subject-requests/{request}/corrections": 404,
     "POST /subject-requests/{request}/complete": 404,

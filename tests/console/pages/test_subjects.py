@@ -79,12 +79,12 @@ def test_identifiers_are_shown_on_request_and_that_is_told(officer, person):
     assert AuditEvent.objects.get(action="content.read").payload == {"what": "identifiers", "rows": 1}
 
 
-@pytest.mark.parametrize("name", ["subject-identifiers", "subject-preview", "subject-export", "subject-restrict", "subject-lift"])
+@pytest.mark.parametrize("name", ["subject-identifiers", "subject-preview", "subject-export", "subject-restrict", "subject-lift", "subject-merge"])
 def test_foreign_subject_is_not_found(stranger, person, name):
     assert stranger.post(reverse(name, args=[person.display_ref]), {"profile": "gdpr"}).status_code == 404
 
 
-@pytest.mark.parametrize("name", ["subject-identifiers", "subject-preview", "subject-export", "subject-restrict", "subject-lift"])
+@pytest.mark.parametrize("name", ["subject-identifiers", "subject-preview", "subject-export", "subject-restrict", "subject-lift", "subject-merge"])
 def test_subject_pages_need_their_roles(viewer, person, name):
     assert viewer.get(reverse("subjects")).status_code == 403
     assert viewer.get(reverse("subject", args=[person.display_ref])).status_code == 403
@@ -236,6 +236,22 @@ def test_preview_again_replaces_the_first(officer, person):
 
     assert response.status_code == 422
     assert "newer preview" in response.content.decode()
+
+
+# One person, two subjects
+
+
+def test_subjects_are_merged_by_reference(officer, tenant, person):
+    other = governance.subject(tenant, "customer-7@work")
+    sessions.session(sessions.agent(tenant, "sales"), other)
+
+    page = officer.post(reverse("subject-merge", args=[person.display_ref]), {"other": other.display_ref.lower()}, follow=True)
+
+    assert "now has everything of both" in page.content.decode()
+    assert Subject.objects.get(pk=other.pk).state == "merged"
+    assert "was merged into another one" in officer.get(reverse("subject", args=[other.display_ref])).content.decode()
+    missing = officer.post(reverse("subject-merge", args=[person.display_ref]), {"other": "S-0000-0000"}, follow=True)
+    assert "no subject with this reference" in missing.content.decode()
 
 
 # Export
