@@ -18,6 +18,8 @@ DEBUG = env.bool("LETHE_DEBUG", default=False)
 SECRET_KEY = env("LETHE_SECRET_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "django")
 # Encrypts provider keys, identifiers and plans at rest: 32 bytes, base64.
 ENCRYPTION_KEY = env("LETHE_ENCRYPTION_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "encryption")
+# Keys that are being rotated out: still read, never used for anything new. See manage.py rotate_keys.
+OLD_ENCRYPTION_KEYS = env.list("LETHE_OLD_ENCRYPTION_KEYS", default=[])
 # Signs receipts: the seed of an Ed25519 key, 32 bytes, base64.
 SIGNING_KEY = env("LETHE_SIGNING_KEY", default="") or secrets.read_or_create(DATA_DIR / "secrets" / "signing")
 # Signed checkpoints of the audit trail. Best on a disk that the database's administrator cannot write to.

@@ -38,25 +38,58 @@ def encrypt(data: bytes, *, tenant_id: UUID, context: str) -> bytes:
 
 
 def decrypt(data: bytes, *, tenant_id: UUID, context: str) -> bytes:
-    """Raises Undecipherable for another tenant, context or key, and for altered bytes."""
-    data = bytes(data)
-    if data[:1] != _FORMAT:
-        raise Undecipherable
-    nonce, text = data[1 : 1 + _NONCE], data[1 + _NONCE :]
-    try:
-        return _cipher(tenant_id).decrypt(nonce, text, _bound(tenant_id, context))
-    except (InvalidTag, ValueError):
-        raise Undecipherable from None
+    """Raises Undecipherable for another tenant, context or key, and for altered bytes. Old keys are tried as well."""
+    for master in masters():
+        if (found := _decrypted(bytes(data), master, tenant_id, context)) is not None:
+            return found
+    raise Undecipherable
+
+
+def is_current(data: bytes, *, tenant_id: UUID, context: str) -> bool:
+    """Whether this was encrypted under the present key. Raises Undecipherable when no key of ours opens it."""
+    if _decrypted(bytes(data), settings.ENCRYPTION_KEY, tenant_id, context) is not None:
+        return True
+    decrypt(data, tenant_id=tenant_id, context=context)
+    return False
 
 
 def identifier_hmac(*, tenant_id: UUID, kind: str, value: str) -> bytes:
     """32 bytes that stand for a normalised identifier inside one tenant."""
-    return hmac.digest(derive(tenant_id, "identifiers"), f"{kind}\x00{value}".encode(), hashlib.sha256)
+    return _hmac(settings.ENCRYPTION_KEY, tenant_id, kind, value)
+
+
+def identifier_hmacs(*, tenant_id: UUID, kind: str, value: str) -> list[bytes]:
+    """The same under every key in use, the present one first: what was stored before a rotation is found too."""
+    return [_hmac(master, tenant_id, kind, value) for master in masters()]
+
+
+def masters() -> list[str]:
+    """The installation's keys: the present one, then those that are being rotated out."""
+    return [settings.ENCRYPTION_KEY, *settings.OLD_ENCRYPTION_KEYS]
 
 
 def derive(tenant_id: UUID, purpose: str) -> bytes:
     """The tenant's key of 32 bytes for one purpose."""
     return _derive(settings.ENCRYPTION_KEY, tenant_id, purpose)
+
+
+def derive_all(tenant_id: UUID, purpose: str) -> list[bytes]:
+    """The tenant's keys for one purpose, the present one first."""
+    return [_derive(master, tenant_id, purpose) for master in masters()]
+
+
+def _hmac(master: str, tenant_id: UUID, kind: str, value: str) -> bytes:
+    return hmac.digest(_derive(master, tenant_id, "identifiers"), f"{kind}\x00{value}".encode(), hashlib.sha256)
+
+
+def _decrypted(data: bytes, master: str, tenant_id: UUID, context: str) -> bytes | None:
+    if data[:1] != _FORMAT:
+        return None
+    cipher = AESGCM(_derive(master, tenant_id, "content"))
+    try:
+        return cipher.decrypt(data[1 : 1 + _NONCE], data[1 + _NONCE :], _bound(tenant_id, context))
+    except (InvalidTag, ValueError):
+        return None
 
 
 @lru_cache(maxsize=4096)
@@ -66,7 +99,7 @@ def _derive(master: str, tenant_id: UUID, purpose: str) -> bytes:
     )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _master(text: str) -> bytes:
     try:
         key = base64.b64decode(text, validate=True)

@@ -81,8 +81,8 @@ def subjects_named(tenant_id: UUID, q: str) -> list[Subject]:
     except NotFound:
         pass
     for kind, value in candidates(q):
-        mark = crypto.identifier_hmac(tenant_id=tenant_id, kind=kind, value=value)
-        matches |= Q(identifiers__tenant_id=tenant_id, identifiers__kind=kind, identifiers__value_hmac=mark)
+        marks = crypto.identifier_hmacs(tenant_id=tenant_id, kind=kind, value=value)
+        matches |= Q(identifiers__tenant_id=tenant_id, identifiers__kind=kind, identifiers__value_hmac__in=marks)
     return list(Subject.objects.filter(matches, tenant_id=tenant_id).distinct().order_by("id")[:20])
 
 

@@ -99,7 +99,7 @@ def _files(folder: Path, needles: list[bytes], *, level: int, leave_out: Path | 
             yield Hit(level, f"name {path}", 1)
         if path.is_file() and not path.is_symlink():
             try:
-                number = sum(_count(stream, needles) for stream in _streams(path))
+                number = _in_file(path, needles)
             except (FileNotFoundError, ProcessLookupError):
                 # A server at work removes files of its own.
                 continue
@@ -107,23 +107,28 @@ def _files(folder: Path, needles: list[bytes], *, level: int, leave_out: Path | 
                 yield Hit(level, f"file {path}", number)
 
 
-def _streams(path: Path) -> Iterator:
-    """The file as it is, and unpacked when it is an archive."""
+def _in_file(path: Path, needles: list[bytes]) -> int:
+    """Occurrences in the file as it is, and unpacked when it is an archive."""
     with path.open("rb") as file:
-        yield file
+        number = _count(file, needles)
         file.seek(0)
         head = file.read(4)
     try:
-        if head[:2] == b"\x1f\x8b":
-            with gzip.open(path) as file:
-                yield file
-        elif head == b"PK\x03\x04":
-            with zipfile.ZipFile(path) as archive:
-                for name in archive.namelist():
-                    with archive.open(name) as file:
-                        yield file
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile):
-        return
+        return number + sum(_count(stream, needles) for stream in _unpacked(path, head))
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError):
+        # Not an archive after all, or one that is damaged or encrypted: its bytes were read.
+        return number
+
+
+def _unpacked(path: Path, head: bytes) -> Iterator:
+    if head[:2] == b"\x1f\x8b":
+        with gzip.open(path) as file:
+            yield file
+    elif head == b"PK\x03\x04":
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    yield file
 
 
 def _count(stream, needles: list[bytes]) -> int:

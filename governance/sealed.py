@@ -7,6 +7,8 @@ can be neither moved, dropped nor cut off without notice.
 
 import io
 import os
+from collections.abc import Sequence
+from itertools import product
 from typing import BinaryIO
 
 from cryptography.exceptions import InvalidTag
@@ -54,10 +56,13 @@ class SealedWriter(io.RawIOBase):
 
 
 class SealedReader(io.RawIOBase):
-    """Reads what a SealedWriter wrote. Raises Undecipherable for a wrong key and for a changed or shortened file."""
+    """Reads what a SealedWriter wrote. Raises Undecipherable for a wrong key and for a changed or shortened file.
 
-    def __init__(self, file: BinaryIO, *, key: bytes, context: str):
-        self._file, self._cipher, self._context = file, AESGCM(key), context
+    With several keys, the one that opens the first frame opens the rest.
+    """
+
+    def __init__(self, file: BinaryIO, *, keys: Sequence[bytes], context: str):
+        self._file, self._ciphers, self._context = file, [AESGCM(key) for key in keys], context
         self._data, self._frame, self._is_last = memoryview(b""), 0, False
 
     def readable(self) -> bool:
@@ -82,12 +87,12 @@ class SealedReader(io.RawIOBase):
             raise Undecipherable
         length = int.from_bytes(head[:4], "big")
         text = self._file.read(length) if length <= FRAME + 16 else b""
-        for last in (False, True):
+        for cipher, last in product(self._ciphers, (False, True)):
             try:
-                data = self._cipher.decrypt(head[4:], text, _bound(self._context, self._frame, last))
+                data = cipher.decrypt(head[4:], text, _bound(self._context, self._frame, last))
             except (InvalidTag, ValueError):
                 continue
-            self._frame, self._is_last = self._frame + 1, last
+            self._frame, self._is_last, self._ciphers = self._frame + 1, last, [cipher]
             if last and self._file.read(1):
                 raise Undecipherable
             return data

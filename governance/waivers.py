@@ -137,8 +137,9 @@ waive(
 )
 waive(
     "folder:anchors",
+    "folder:drills",
     "folder:ledger",
-    reason="Signed checkpoints of the audit trail, and the ledger of erasures and holds: ids, hashes and sealed bounds.",
+    reason="Signed checkpoints of the audit trail, evidence of restore drills, and the ledger of erasures and holds: ids, hashes and sealed bounds.",
     owner="governance",
     review_by=_REVIEW,
 )

@@ -16,7 +16,7 @@ from agents.domain.definitions import check_tenant
 from agents.errors import AddressUnknown, EgressRefused, KeyUnavailable, ProviderExists, ProviderInUse, ProviderInvalid
 from agents.models import Agent, EgressRule, Provider
 from governance.actors import Actor
-from governance.domain import audit, protection
+from governance.domain import audit, protection, rotation
 from governance.errors import NotFound
 from governance.text import clean
 
@@ -209,6 +209,17 @@ def _apply_key_env(provider: Provider, name: str, errors: dict) -> None:
     provider.key_env = name
     if name and not _KEY_ENV.fullmatch(name):
         errors["key_env"] = ["The variable's name ends with _API_KEY or begins with LETHE_PROVIDER_."]
+
+
+def _sealed_key(provider: Provider) -> rotation.Sealed | None:
+    if not provider.key_enc:
+        return None
+    return rotation.Sealed(
+        provider.tenant_id, _context(provider), provider.key_enc, lambda data, _plain: {"key_enc": data}
+    )
+
+
+rotation.register(rotation.Store("provider keys", Provider.objects.all, _sealed_key))
 
 
 def _apply_key(provider: Provider, key: str, errors: dict) -> None:

@@ -254,8 +254,8 @@ def _reader(export: Export, part: int) -> BinaryIO:
         file = (folder_of() / export.parts[part - 1]["path"]).open("rb")
     except FileNotFoundError:
         raise NotFound("This archive is no longer there. Ask for a new export.") from None
-    key = protection.derive(export.tenant_id, "exports")
-    reader = SealedReader(file, key=key, context=f"{_context(export.request_id)}|{part}")
+    keys = protection.derive_all(export.tenant_id, "exports")
+    reader = SealedReader(file, keys=keys, context=f"{_context(export.request_id)}|{part}")
     return io.BufferedReader(reader, buffer_size=256 * 1024)
 
 

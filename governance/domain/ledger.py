@@ -15,7 +15,7 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max, Min, Q, Sum
 
 from governance import crypto
@@ -137,14 +137,14 @@ def deliver_waiting() -> int:
 
 def position() -> Position:
     """Where database and ledger stand to each other. Entries that a crash left without their number are adopted."""
-    state = LedgerState.objects.filter(pk=1).first() or LedgerState()
+    state = known_state()
     try:
         tail = files.tail()
     except LedgerUnreachable:
         return Position(state.high_water, None, "unreachable")
     except LedgerDamaged:
         return Position(state.high_water, None, "damaged")
-    if tail.number > state.high_water and LedgerEntry.objects.filter(number=None).exists():
+    if tail.number > state.high_water and state.pk and LedgerEntry.objects.filter(number=None).exists():
         with transaction.atomic():
             state = _locked()
             waiting = list(LedgerEntry.objects.filter(number=None).order_by("id"))
@@ -156,6 +156,13 @@ def position() -> Position:
     if tail.number > state.high_water:
         return Position(state.high_water, tail.number, _ahead(state))
     return Position(state.high_water, tail.number, "agrees" if tail.hash == (state.tail or files.NOTHING) else "differs")
+
+
+def known_state() -> LedgerState:
+    """What this database knows of the ledger: nothing, before its first entry and in one older than the ledger."""
+    if LedgerState._meta.db_table not in connection.introspection.table_names():
+        return LedgerState(pk=None)
+    return LedgerState.objects.filter(pk=1).first() or LedgerState()
 
 
 # -- suppression
@@ -190,8 +197,8 @@ def is_suppressed(*, tenant_id: UUID, identifiers: Iterable[tuple[str, str]], co
     """
     named = Q(pk__in=[])
     for kind, value in identifiers:
-        mark = crypto.identifier_hmac(tenant_id=tenant_id, kind=kind, value=normalise(kind, value))
-        named |= Q(kind=kind, value_hmac=mark)
+        marks = crypto.identifier_hmacs(tenant_id=tenant_id, kind=kind, value=normalise(kind, value))
+        named |= Q(kind=kind, value_hmac__in=marks)
     return SuppressedIdentifier.objects.filter(named, tenant_id=tenant_id, erased_at__gte=content_at).exists()
 
 

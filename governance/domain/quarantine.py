@@ -34,14 +34,14 @@ _looked_at = 0.0
 def check() -> Position | None:
     """Why nothing may be served, from a fresh look; None when everything is in order or somebody waived it."""
     position = ledger.position()
-    state = LedgerState.objects.filter(pk=1).first()
+    state = ledger.known_state()
     if position.agrees:
-        if state is not None and state.is_replaying:
+        if state.is_replaying:
             return position
-        if state is not None and state.waived:
+        if state.waived:
             LedgerState.objects.filter(pk=1).update(waived=None)
         return None
-    if position.verdict == "unreachable" and state is not None and state.waived:
+    if position.verdict == "unreachable" and state.waived:
         return None
     return position
 

@@ -20,7 +20,7 @@ def seal(data: bytes, *, context="c", step=100_000) -> bytes:
 
 
 def unseal(data: bytes, *, key=b"k" * 32, context="c") -> bytes:
-    with io.BufferedReader(SealedReader(io.BytesIO(data), key=key, context=context)) as reader:
+    with io.BufferedReader(SealedReader(io.BytesIO(data), keys=[key], context=context)) as reader:
         return reader.read()
 
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 
 from governance.domain import erasure, fences, ledger, previews, quarantine, replay, requests
 from governance.domain import ledger_files as files
@@ -246,3 +246,10 @@ def test_unreachable_ledger_quarantines_until_it_is_waived(tenant, settings, tmp
 def test_glass_is_broken_only_in_quarantine(db):
     with pytest.raises(CommandError, match="not in quarantine"):
         command("--break-glass", "ledger-lost")
+
+
+def test_backup_older_than_the_ledger_itself_is_quarantined(restored, monkeypatch):
+    """Its tables are not there yet; a process that starts before `migrate` serves nothing either."""
+    monkeypatch.setattr(connection.introspection, "table_names", lambda: ["governance_tenant"])
+
+    assert quarantine.check() == ledger.Position(0, 2, "ahead")

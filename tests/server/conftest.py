@@ -42,7 +42,7 @@ class Lethe:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, seconds: float = 120) -> "Lethe":
+    def start(self, seconds: float = 300) -> "Lethe":
         self.output.clear()
         self._process = subprocess.Popen(
             [sys.executable, "manage.py", "up"], cwd=ROOT, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -82,9 +82,27 @@ class Lethe:
         return max(found, key=lambda child: child.create_time())
 
     def manage(self, *words: str) -> str:
-        done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=120)
+        done = self.run_manage(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def run_manage(self, *words: str, **env: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env={**self._env, **env}, capture_output=True, text=True, timeout=300
+        )
+
+    def with_server(self, act):
+        """`act` while only the database runs: a shell of Django's holds it."""
+        script = "from django.db import connection; connection.ensure_connection(); connection.close(); print('up', flush=True); input()"
+        holder = subprocess.Popen(
+            [sys.executable, "manage.py", "shell", "-v", "0", "-c", script], cwd=ROOT,
+            env={**self._env, "LETHE_DATABASE_POOL": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert holder.stdout.readline() == "up\n"
+            act()
+        finally:
+            holder.communicate("\n", timeout=60)
 
     def client(self, key: str | None = None, **more) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
