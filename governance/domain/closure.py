@@ -126,7 +126,10 @@ def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
         lease.renew()
         with fences.executor(request_id=lease.id, lease_no=lease.number), fences.told():
             of_tenant = Lineage.objects.filter(tenant_id=request.tenant_id)
-            of_tenant.filter(parent_subject_id=request.subject_id).delete()
+            of_sources = list(of_tenant.filter(parent_subject_id=request.subject_id))
+            # What a hold keeps is still the source of what was derived from it.
+            living = lineage.alive(request.tenant_id, {lineage.parent_of(edge) for edge in of_sources})
+            of_tenant.filter(pk__in=[edge.pk for edge in of_sources if lineage.parent_of(edge) not in living]).delete()
             for key, ids in stored(request).also.items():
                 of_tenant.filter(child_category=key, child_id__in=ids).delete()
 

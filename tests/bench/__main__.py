@@ -40,7 +40,7 @@ def run(chosen: list[str]) -> int:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    from tests.bench import audit, compaction, contention, export, guards, lists, turns
+    from tests.bench import audit, compaction, contention, erasure, export, guards, lists, turns
 
     benches = {
         "turns": turns.run,
@@ -49,6 +49,7 @@ def run(chosen: list[str]) -> int:
         "audit": audit.run,
         "compaction": compaction.run,
         "export": export.run,
+        "erasure": erasure.run,
         "guards": guards.run,
     }
     unknown = set(chosen) - set(benches)
