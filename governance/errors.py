@@ -4,7 +4,10 @@
 (`console/api/errors.py`). Upper floors derive their own errors from these.
 """
 
+import errno
 from typing import Any
+
+from psycopg.errors import DiskFull
 
 
 class LetheError(Exception):
@@ -77,6 +80,15 @@ class StorageFull(Unavailable):
 
     def __init__(self, detail: str | None = None, *, retry_after: int | None = 60, **extra: Any):
         super().__init__(detail, retry_after=retry_after, **extra)
+
+
+def storage_full(error: BaseException | None) -> StorageFull | None:
+    """StorageFull when that is what the database or the file system says, however it was wrapped; None otherwise."""
+    while error is not None:
+        if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            return StorageFull()
+        error = error.__cause__
+    return None
 
 
 class VersionConflict(Conflict):

@@ -4,18 +4,16 @@ Expected errors carry their own words (`governance.errors`); what the framework 
 and an unexpected exception says only its correlation id, which is the `request_id` of the log.
 """
 
-import errno
 import json
 import logging
 
 from django.core import exceptions as django_errors
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError
 from django.http import Http404, HttpResponse, UnreadablePostError
-from psycopg.errors import DiskFull
 from rest_framework import exceptions as drf_errors
 
 from governance.domain import fences
-from governance.errors import Conflict, Invalid, LetheError, NotFound, StorageFull, Unavailable
+from governance.errors import Conflict, Invalid, LetheError, NotFound, Unavailable, storage_full
 
 logger = logging.getLogger("lethe.api")
 
@@ -99,6 +97,9 @@ def translated(error: Exception, request) -> LetheError:
     """`error` in our words. What nobody expected is logged with its traceback."""
     if isinstance(error, LetheError):
         return error
+    if (full := storage_full(error)) is not None:
+        logger.error("no space left", exc_info=error)
+        return full
     if isinstance(error, DatabaseError):
         return _of_database(error, request)
     if isinstance(error, drf_errors.ValidationError):
@@ -113,9 +114,6 @@ def translated(error: Exception, request) -> LetheError:
         return NotFound()
     if isinstance(error, django_errors.RequestDataTooBig):
         return TooLarge()
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        logger.error("no space left", exc_info=error)
-        return StorageFull()
     if isinstance(error, (UnicodeError, django_errors.SuspiciousOperation)):
         return Invalid("The request contains text that cannot be read.")
     return _unexpected(error, request)
@@ -156,9 +154,6 @@ def _of_database(error: DatabaseError, request) -> LetheError:
     if isinstance(error, DataError):
         logger.info("value refused by the database", exc_info=error)
         return Invalid("The request contains a value that cannot be stored.")
-    if isinstance(error.__cause__, DiskFull):
-        logger.error("the database has no space left", exc_info=error)
-        return StorageFull()
     if isinstance(error, OperationalError):
         logger.error("database not available", exc_info=error)
         return Unavailable("The database does not answer at the moment. Try again shortly.", retry_after=5)

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from governance.errors import LetheError, SubjectFenced
+from governance.errors import LetheError, SubjectFenced, storage_full
 from sessions import dispatch, notify
 from sessions.domain import executions, leases
 from sessions.domain.run_store import RunStore
@@ -171,7 +171,8 @@ def _reason_of(error: BaseException) -> str | None:
 
 def _failure(job, error: BaseException) -> dict:
     logger.error("run %s failed", job.run.id.hex, exc_info=error)
-    told = _told(error, "internal") if isinstance(error, LetheError) else _INTERNAL
+    known = error if isinstance(error, LetheError) else storage_full(error)
+    told = _told(known, "internal") if known is not None else _INTERNAL
     return {"status": Run.Status.FAILED, "error": told}
 
 

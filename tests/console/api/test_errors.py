@@ -1,9 +1,11 @@
 """What is wrong with a request, told as problem+json."""
 
+import errno
 import json
 
 import pytest
 from django.db import DataError, IntegrityError, OperationalError, connection
+from psycopg.errors import DiskFull
 
 from console.api import parsers
 from governance.models import Tenant
@@ -246,3 +248,20 @@ def test_refused_change_changes_nothing(api, world):
     api.patch("/tenant", {"name": "New", "timezone": "Mars/Olympus"})
 
     assert Tenant.objects.get(id=world.tenant.id).name == world.tenant.name
+
+
+@pytest.mark.parametrize("error", [OperationalError("secret path"), OSError(errno.ENOSPC, "secret path")], ids=["database", "file"])
+def test_a_full_disk_is_said(api, error):
+    if isinstance(error, OperationalError):
+        error.__cause__ = DiskFull("no space")
+
+    def full(execute, sql, params, many, context):
+        if "INSERT" in sql:
+            raise error
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(full):
+        answer = api.post("/agents/support/run", {"message": "Hello", "session_id": "new"}, prefer="respond-async")
+
+    assert (answer.status_code, problem(answer)["code"], answer["Retry-After"]) == (503, "storage_full", "60")
+    assert "secret" not in answer.content.decode()

@@ -5,14 +5,17 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.db.backends.utils import CursorWrapper
 from django.db.models.functions import Now
+from psycopg.errors import DiskFull
 
 from agents.domain import definitions as catalogue
 from governance.actors import system
 from governance.domain import subjects
 from governance.errors import Invalid, MissingPermission, NotFound
 from sessions.domain import events, executions, history, leases, runs, sweeping
+from sessions.domain.run_store import RunStore
 from sessions.domain.runs import RunRequest
 from sessions.errors import (
     Draining,
@@ -422,3 +425,36 @@ def test_a_turn_adds_the_same_rows_at_any_length(say):
         added.append(rows() - before)
 
     assert added[1:] == [added[1]] * 5
+
+
+# What runs on a busy server in plain view: one more statement a turn is a decision.
+STATEMENTS = 15
+
+
+def test_a_turn_is_this_many_statements(say, monkeypatch):
+    for number in range(2):
+        say(f"Tell me something, number {number}.")
+    statements, execute = [], CursorWrapper.execute
+
+    def counted(cursor, sql, params=None):
+        statements.append(str(sql))
+        return execute(cursor, sql, params)
+
+    monkeypatch.setattr(CursorWrapper, "execute", counted)
+    run = say("Tell me something more.")
+
+    # Deltas are written as time passes, and the test itself looks how far the run is.
+    mine = [sql for sql in statements if "set_config('synchronous_commit'" not in sql and 'FROM "agent_sessions_run"' not in sql]
+    assert run.status == Run.Status.COMPLETED
+    assert len(mine) == STATEMENTS, "\n".join(mine)
+
+
+def test_a_full_disk_ends_the_run_with_its_name(say, monkeypatch):
+    def full(*args):
+        raise OperationalError("no space") from DiskFull("no space")
+
+    monkeypatch.setattr(RunStore, "_ledger", full)
+
+    run = say("Tell me about yourself.")
+
+    assert (run.status, run.error["code"]) == (Run.Status.FAILED, "storage_full")
