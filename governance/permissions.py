@@ -77,6 +77,7 @@ PERMISSIONS: dict[str, Permission] = {
     "request.extend": Permission(("privacy_officer",), ("governance:write",)),
     "request.approve": Permission(("privacy_approver",)),
     "content.read": Permission(_OFFICERS),
+    "hold.read": Permission(_GOVERN, ("governance:read", "governance:write")),
     "hold.place": Permission(("records_manager",), ("governance:write",)),
     "hold.release": Permission(("records_manager",)),
     "retention.read": Permission(_GOVERN, ("governance:read", "governance:write")),

@@ -14,6 +14,7 @@ from governance.models import (
     ApiKey,
     AuditEvent,
     Fence,
+    Hold,
     Membership,
     RequestAlarm,
     RetentionPolicy,
@@ -159,6 +160,18 @@ def request_by(*, tenant_id: UUID, id: str | UUID) -> SubjectRequest:
             raise NotFound
         return found
     return _one(requests_of(tenant_id), "req", id)
+
+
+# -- holds
+
+
+def holds_of(tenant_id: UUID) -> QuerySet[Hold]:
+    """Those in force first, newest first."""
+    return Hold.objects.filter(tenant_id=tenant_id).select_related("subject").order_by("-released_at", "-id")
+
+
+def hold_by(*, tenant_id: UUID, id: str | UUID) -> Hold:
+    return _one(holds_of(tenant_id), "hld", id)
 
 
 # -- retention

@@ -3,7 +3,18 @@
 from django.urls import URLPattern, path
 from django.urls.resolvers import RoutePattern
 
-from console.api.views import agents, approvals, governance, operation, providers, requests, runs, sessions, system
+from console.api.views import (
+    agents,
+    approvals,
+    governance,
+    holds,
+    operation,
+    providers,
+    requests,
+    runs,
+    sessions,
+    system,
+)
 
 
 class _Route(RoutePattern):
@@ -80,6 +91,9 @@ urlpatterns = [
     _route("subject-requests/<id>/receipt", governance.Receipt, "subject-request-receipt"),
     _route("subject-requests/<id>/archive", governance.Archive, "subject-request-archive"),
     _route("subject-requests/<id>/archive-links", governance.ArchiveLinks, "subject-request-archive-links"),
+    _route("holds", holds.Holds, "holds"),
+    _route("holds/<id>", holds.Hold, "hold"),
+    _route("holds/<id>/release", holds.ReleaseHold, "hold-release"),
     _route("retention-policies", governance.Policies, "retention-policies"),
     _route("retention-policies/<id>", governance.Policy, "retention-policy"),
     _route("retention-policies/<id>/preview", governance.PreviewPolicy, "retention-policy-preview"),

@@ -132,6 +132,13 @@ def is_own(hold: Hold, by: Actor) -> bool:
     return key is not None and key.created_by == by.label
 
 
+def told(*, hold: Hold) -> str:
+    """Whether the ledger has acknowledged the hold, or its release when it is released: "acknowledged" or "pending"."""
+    kind = LedgerEntry.Kind.HOLD_RELEASED if hold.released_at else LedgerEntry.Kind.HOLD_PLACED
+    is_there = LedgerEntry.objects.filter(kind=kind, ref=hold.id, number__isnull=False).exists()
+    return "acknowledged" if is_there else "pending"
+
+
 def rows_by_category(*, hold: Hold) -> dict[str, int]:
     """How many rows the hold covers at this moment, by category; only where there are any. Its own snapshot."""
     found = {}

@@ -11,9 +11,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 
 from governance.actors import system
-from governance.domain import audit, clock, fences, groups, jobs, registry, selection
+from governance.domain import audit, clock, fences, groups, holds, jobs, registry, selection
 from governance.domain.tables import TableCategory
-from governance.errors import SubjectFenced
+from governance.errors import Held, SubjectFenced
 from governance.models import RetentionPolicy, RetentionRun
 
 log = structlog.get_logger("lethe.governance")
@@ -106,13 +106,13 @@ def _carry_on(lease: jobs.Lease) -> None:
 
 
 def _batch(lease: jobs.Lease, category: TableCategory, size: int) -> bool:
-    """Take the next page of row groups. False when there is none. A page that meets a new fence is looked at again."""
+    """Take the next page of row groups. False when there is none. A page that meets a new fence or hold is looked at again."""
     for attempt in range(3):
         try:
             with transaction.atomic(), fences.told():
                 lease.renew()
                 return _take(RetentionRun.objects.get(pk=lease.id), category, size)
-        except SubjectFenced:
+        except (SubjectFenced, Held):
             if attempt == 2:
                 raise
     return True
@@ -121,6 +121,8 @@ def _batch(lease: jobs.Lease, category: TableCategory, size: int) -> bool:
 def _take(run: RetentionRun, category: TableCategory, size: int) -> bool:
     policy = _policy(run)
     age = category.ages[policy.age_basis]
+    # Until the commit no hold can be placed: what is free now stays free.
+    holds.enter(tenant_id=run.tenant_id)
     rows = selection.eligible(policy, category, run.cutoff)
     page = list(
         rows.filter(selection.after_cursor(category, age, _cursor(run))).order_by(age, "pk").values_list(age, "pk")[:size]

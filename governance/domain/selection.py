@@ -2,10 +2,12 @@
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from governance.domain import coverage
 from governance.domain.clock import ClockTime
 from governance.domain.tables import TableCategory
 from governance.models import Fence, RetentionPolicy
@@ -32,21 +34,21 @@ def past(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> 
 
 def eligible(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
     """Rows that a run takes."""
-    return past(policy, category, cutoff).filter(*conditions(category).values())
+    return past(policy, category, cutoff).filter(*conditions(category, policy.tenant_id).values())
 
 
-def conditions(category: TableCategory) -> dict[str, Q]:
-    """What must hold for each row, by the reason that is reported when it does not."""
+def conditions(category: TableCategory, tenant_id: UUID) -> dict[str, Q]:
+    """What must hold for each row, by the reason that is reported when it does not. A hold comes before everything."""
     fence = Fence.objects.filter(subject_id=OuterRef(category.subject_field), lifted_at=None)
-    return {**category.eligible, "fenced": Q(~Exists(fence))}
+    return {"held": coverage.not_held(category, tenant_id), **category.eligible, "fenced": Q(~Exists(fence))}
 
 
 def excluded(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> dict[str, int]:
     """Rows past the cut-off that stay, by the first reason that keeps them; and rows without a usable time."""
     age = category.ages[policy.age_basis]
-    counts = {"held": 0, "min_keep": 0}
+    counts = {"min_keep": 0}
     rows = past(policy, category, cutoff)
-    for reason, condition in conditions(category).items():
+    for reason, condition in conditions(category, policy.tenant_id).items():
         all_of_them = rows.count()
         rows = rows.filter(condition)
         counts[reason] = all_of_them - rows.count()

@@ -20,6 +20,8 @@ from governance.domain import (
     registry,
     replay,
     requests,
+    retention,
+    retention_runs,
     sweeping,
 )
 from governance.domain.holds import SelfRelease, Target
@@ -32,6 +34,7 @@ from governance.models import (
     HeldRow,
     Hold,
     LedgerEntry,
+    RetentionPolicy,
     Subject,
     SubjectIdentifier,
     SubjectRequest,
@@ -462,12 +465,25 @@ def _expire_keys(subject, session, by):
     return idempotency.expire() == 0
 
 
+def _retention(subject, session, by):
+    keeper = make.lethe(subject.tenant)
+    Session.objects.update(ended_at=timezone.now() - timedelta(days=90))
+    policy = retention.create_policy(
+        tenant_id=subject.tenant_id, category="sessions", age_basis="ended", days=30, by=keeper
+    )
+    RetentionPolicy.objects.update(dry_run_until=None)
+    preview = retention.preview_policy(policy=policy, by=keeper)
+    run = retention.run_policy(policy=policy, expected_version=1, by=keeper)
+    done = retention_runs.work(run_id=run.id)
+    return (preview["eligible"]["rows"], preview["excluded"]["held"], done.counts["skipped"]) == (0, 1, {"held": 1})
+
+
 def _sweep(subject, session, by):
     sweeping.sweep()
     return True
 
 
-PATHS = (_erase, _delete_session, _delete_agent, _delete_group, _anonymise_group, _raw, _orm, _fold, _expire_keys, _sweep)
+PATHS = (_retention, _erase, _delete_session, _delete_agent, _delete_group, _anonymise_group, _raw, _orm, _fold, _expire_keys, _sweep)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__.strip("_"))

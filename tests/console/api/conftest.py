@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from agents.domain import definitions
 from governance.domain import audit, keys, subjects
-from governance.models import RetentionPolicy, RetentionRun, SubjectRequest, Tenant
+from governance.models import Hold, RetentionPolicy, RetentionRun, SubjectRequest, Tenant
 from governance.permissions import SCOPES
 from sessions.models import Quota
 from tests.factories import governance, sessions
@@ -99,6 +99,11 @@ def make_world(slug: str, mark: str) -> World:
     rule = sessions.rule(agent, tool=f"tool_{mark}")
     quota = Quota.objects.create(tenant=tenant, scope="tenant", measure="runs", period="day", limit=1000)
     policy = RetentionPolicy.objects.create(tenant=tenant, category="runs", days=30)
+    # A hold on a session that is not there keeps nothing of this world.
+    hold = Hold.objects.create(
+        tenant=tenant, matter="M-1", reason="audit", scope="session", session_id=tenant.id, placed_by="somebody",
+        placed_by_label=mark,
+    )  # fmt: skip
     retention_run = RetentionRun.objects.create(
         tenant=tenant, policy=policy, policy_version=1, scheduled_for=timezone.now(), cutoff=timezone.now(),
         state="completed", started_by=mark,
@@ -111,7 +116,7 @@ def make_world(slug: str, mark: str) -> World:
     member = governance.actor(tenant, "viewer", username=f"viewer-{mark}")
     world.things = {
         "person": person, "provider": provider, "agent": agent, "session": session, "personal": personal, "run": run,
-        "waiting": waiting, "approval": approval, "rule": rule, "quota": quota, "policy": policy,
+        "waiting": waiting, "approval": approval, "rule": rule, "quota": quota, "policy": policy, "hold": hold,
         "retention_run": retention_run, "request": request, "member": member,
         "membership": tenant.memberships.get(member_id=member.ref), "api_key": tenant.api_keys.get(name="application"),
     }  # fmt: skip

@@ -106,6 +106,10 @@ CALLS = [
     Call("GET", "/subject-requests/{request}/receipt"),
     Call("GET", "/subject-requests/{request}/archive"),
     Call("POST", "/subject-requests/{request}/archive-links"),
+    Call("GET", "/holds"),
+    Call("POST", "/holds", {"matter": "M-1", "reason": "audit", "scope": {"type": "category", "category": "items"}}),
+    Call("GET", "/holds/{hold}"),
+    Call("POST", "/holds/{hold}/release"),
     Call("GET", "/retention-policies"),
     Call("POST", "/retention-policies", {"category": "sessions", "days": 30}),
     Call("GET", "/retention-policies/{policy}"),
@@ -138,7 +142,7 @@ CALLS = [
 # Answer by name or without a tenant: another tenant gets its own, or what everybody gets.
 SHARED = {"/tools/{tool}"}
 _PREFIXES = {
-    "session": "ses", "run": "run", "waiting": "run", "approval": "apr", "rule": "rul", "request": "req", "policy": "pol",
+    "session": "ses", "run": "run", "waiting": "run", "approval": "apr", "rule": "rul", "request": "req", "policy": "pol", "hold": "hld",
     "quota": "quo", "api_key": "key", "membership": "mem", "person": "sub",
 }  # fmt: skip
 
