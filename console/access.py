@@ -9,7 +9,7 @@ from agents.models import Agent, AgentVersion, Provider
 from governance import ids
 from governance import queries as governance
 from governance.errors import NotFound
-from governance.models import ApiKey, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
+from governance.models import ApiKey, Hold, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
 from sessions.models import Approval, ApprovalRule, Quota, Run, Session
 
 
@@ -86,6 +86,10 @@ def subject_for(request, ref, permission="subject.search") -> Subject:
 def request_for(request, ref, permission="request.read") -> SubjectRequest:
     """By its reference (`SR-2026-000123`)."""
     return _by(request, governance.request_by, ref, permission)
+
+
+def hold_for(request, ref, permission="hold.read") -> Hold:
+    return _by(request, governance.hold_by, ref, permission)
 
 
 def policy_for(request, ref, permission="retention.read") -> RetentionPolicy:

@@ -65,6 +65,7 @@ GROUPS = (
             Page("subjects", gettext_lazy("Subjects"), "subject.search", covers=("subject",)),
             Page("requests", gettext_lazy("Requests"), "request.read", covers=("request",), count="requests"),
             Page("retention", gettext_lazy("Retention"), "retention.read", covers=("retention", "policy")),
+            Page("holds", gettext_lazy("Holds"), "hold.read", covers=("hold",)),
             Page("audit", gettext_lazy("Audit"), "audit.read"),
         ),
     ),

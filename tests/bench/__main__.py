@@ -40,7 +40,17 @@ def run(chosen: list[str]) -> int:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
-    from tests.bench import audit, compaction, contention, erasure, export, guards, lists, turns
+    from tests.bench import (
+        audit,
+        compaction,
+        contention,
+        erasure,
+        export,
+        guards,
+        lists,
+        retention,
+        turns,
+    )
 
     benches = {
         "turns": turns.run,
@@ -51,6 +61,7 @@ def run(chosen: list[str]) -> int:
         "export": export.run,
         "erasure": erasure.run,
         "guards": guards.run,
+        "retention": retention.run,
     }
     unknown = set(chosen) - set(benches)
     if unknown:
