@@ -71,7 +71,7 @@ class TenantForm(forms.Form):
 class RulesForm(forms.Form):
     """What the tenant has decided about requests."""
 
-    four_eyes = forms.ChoiceField(label=_("Erasures need"), choices=list(rules.FOUR_EYES.items()), help_text=_("Two people are safer: what was erased cannot come back. Whoever asked never approves."))
+    four_eyes = forms.ChoiceField(label=_("Erasures and exports need"), choices=list(rules.FOUR_EYES.items()), help_text=_("Two people are safer: what was erased or handed out cannot be taken back. Whoever asked never approves. The fourth choice is about erasures only."))
     four_eyes_rows = forms.IntegerField(label=_("Rows above which two people are needed"), min_value=0, max_value=rules.MAX_ROWS, help_text=_("Counts for the third choice only."))
     accept_added_rows = forms.IntegerField(label=_("Rows that may be added after a preview"), min_value=0, max_value=rules.MAX_ROWS, help_text=_("So many new rows, in categories that the preview showed, are erased without a second look. 0 shows every difference."))
     pause_for_identity = forms.BooleanField(label=_("The clock rests while proof of identity is asked for"), required=False, help_text=_("For requests under EU law only."))

@@ -45,7 +45,7 @@ def stays(entry):
 @register.filter
 def is_cancellable(item):
     """Whether a request about a subject can still be called off."""
-    return item.state in requests.CANCELLABLE
+    return requests.is_cancellable(item)
 
 
 @register.filter

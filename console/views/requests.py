@@ -79,7 +79,7 @@ def page(request, found, form=None, status=200, **more):
         "item": found,
         "subject": found.subject,
         "now": now,
-        "cancellable": found.state in requests.CANCELLABLE,
+        "cancellable": requests.is_cancellable(found),
         "clock": clock_of(found, now),
         "is_waiting": found.state == State.AWAITING_APPROVAL,
         "is_own": request.actor.person in (found.requester, found.requester_person),
@@ -179,7 +179,7 @@ def _progress(found):
         "rows": rows,
         "steps_done": sum(entry["steps"] for entry in done.values()),
         "steps_total": sum(entry["steps"] for entry in planned.values()),
-        "is_working": not found.is_final and found.state not in previews.OPEN,
+        "is_working": not found.is_final and found.state not in (*previews.OPEN, State.AWAITING_APPROVAL),
         "titles": {category.key: category.title for category in registry.categories().values()},
         "export": getattr(found, "export", None),
     }

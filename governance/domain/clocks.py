@@ -117,7 +117,7 @@ def used(request: SubjectRequest, now: datetime) -> float | None:
 def raise_alarms() -> int:
     """Raise what has become due to be looked at, each once. Returns how many. One statement, whatever is open."""
     with connection.cursor() as cursor:
-        cursor.execute(_ALARMS, [[state.value for state in SubjectRequest.FINAL]])
+        cursor.execute(_ALARMS, [[state for state in State.values if state not in SubjectRequest.FINAL]])
         raised = cursor.fetchall()
     requests = SubjectRequest.objects.in_bulk([request_id for request_id, _ in raised])
     for request_id, kind in sorted(raised):
@@ -141,7 +141,7 @@ CROSS JOIN LATERAL (VALUES
     ('overdue', r.due_at),
     ('first_answer_overdue', CASE WHEN r.first_answered_at IS NULL THEN r.first_due_at END)
 ) alarm (kind, at)
-WHERE r.state <> ALL (%s) AND r.paused_at IS NULL AND alarm.at <= clock_timestamp()
+WHERE r.state = ANY (%s) AND r.paused_at IS NULL AND alarm.at <= clock_timestamp()
   AND NOT EXISTS (SELECT FROM governance_requestalarm a WHERE a.request_id = r.id AND a.kind = alarm.kind)
 ON CONFLICT DO NOTHING
 RETURNING request_id, kind

@@ -167,9 +167,7 @@ def _confirm(token: str, claims: dict, reason: str, break_glass: bool, by: Actor
     previews.name_requester(request, by)
     _record("request.confirmed", request, by, reason=reason, digest=request.digest)
     if needs_second and not break_glass:
-        request.state, request.approval_expires_at = State.AWAITING_APPROVAL, clock.now() + APPROVAL_LIFE
-        request.save()
-        return request
+        return _await_approval(request)
     if needs_second:
         request.break_glass = True
         RequestAlarm.objects.get_or_create(
@@ -179,11 +177,20 @@ def _confirm(token: str, claims: dict, reason: str, break_glass: bool, by: Actor
     return _hand_over(request)
 
 
+def _await_approval(request: SubjectRequest) -> SubjectRequest:
+    request.state, request.approval_expires_at = State.AWAITING_APPROVAL, clock.now() + APPROVAL_LIFE
+    request.save()
+    return request
+
+
 def _hand_over(request: SubjectRequest) -> SubjectRequest:
-    """To a worker, who carries it out."""
-    request.state = State.EXECUTING if request.kind == SubjectRequest.Kind.EXPORT else State.FENCING
+    """To a worker, who carries it out. An export reads everything anew and needs no plan."""
+    is_export = request.kind == SubjectRequest.Kind.EXPORT
+    request.state = State.EXECUTING if is_export else State.FENCING
     request.attempts, request.lease_until, request.failure = 0, None, None
     request.save()
+    if is_export:
+        previews.wipe([request])
     jobs.enqueue("governance.work_request", request.id)
     return request
 
@@ -193,7 +200,8 @@ def _check_current(request: SubjectRequest) -> None:
     if subject.state == Subject.State.ERASED:
         raise SubjectErased
     fence = queries.open_fence_of(subject.id)
-    if fence is not None and fence.request_id != request.id:
+    may_export = fence is not None and fence.mode == Fence.Mode.RESTRICT and request.kind == SubjectRequest.Kind.EXPORT
+    if fence is not None and fence.request_id != request.id and not may_export:
         raise SubjectFenced("This subject is restricted. Lift the restriction before an erasure.")
     now = (subject.epoch, registry.fingerprint(), previews.policy_version(request.tenant))
     if now != (request.epoch, request.registry_hash, request.policy_version):
@@ -278,12 +286,34 @@ def _confirms(subject: Subject, confirm: str) -> bool:
     return any(found.id == subject.id for found in queries.subjects_named(subject.tenant_id, confirm))
 
 
-@transaction.atomic
 def export(*, subject: Subject, by: Actor, profile: str = "gdpr") -> SubjectRequest:
-    """Ask for an archive of everything held on the subject; a worker makes it. An export that is under way is returned."""
+    """Ask for an archive of everything held on the subject; a worker makes it, or waits until somebody else has agreed,
+    by the tenant's rules. An export that is under way is returned.
+    """
     by.require("subject.export")
     if subject.tenant_id != by.tenant_id:
         raise NotFound
+    with transaction.atomic():
+        request = _open_export(subject, by, profile)
+        if request.state not in previews.OPEN:
+            return request
+        # A key that asks is a matter of erasures only.
+        if rules.of(request.tenant).four_eyes not in ("always", "above"):
+            return _start_export(request, by)
+    # What the second person is to agree to has to be counted first, in a transaction that only reads.
+    previewed, _ = previews.preview(subject=subject, kind=SubjectRequest.Kind.EXPORT, by=by)
+    with transaction.atomic():
+        request = SubjectRequest.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=previewed.pk)
+        if request.state != State.PREVIEWED or request.digest != previewed.digest:
+            return request
+        if not rules.of(request.tenant).needs_second_person(by=by, rows=previews.rows_of(request)):
+            return _start_export(request, by)
+        _record("request.confirmed", request, by, reason="subject_request", digest=request.digest)
+        return _await_approval(request)
+
+
+def _open_export(subject: Subject, by: Actor, profile: str) -> SubjectRequest:
+    """The export that is open or under way, or a new one."""
     subject = Subject.objects.select_for_update(no_key=True).select_related("tenant").get(pk=subject.pk)
     if subject.state == Subject.State.ERASED:
         raise SubjectErased
@@ -292,15 +322,14 @@ def export(*, subject: Subject, by: Actor, profile: str = "gdpr") -> SubjectRequ
     unfinished = SubjectRequest.objects.filter(subject=subject, kind=SubjectRequest.Kind.EXPORT).exclude(
         state__in=SubjectRequest.FINAL
     )
-    request = unfinished.order_by("-id").first() or previews.open_request(subject, "export", by, profile)
-    if request.state not in previews.OPEN:
-        return request
+    return unfinished.order_by("-id").first() or previews.open_request(subject, "export", by, profile)
+
+
+def _start_export(request: SubjectRequest, by: Actor) -> SubjectRequest:
     clocks.end_pause(request, clock.now())
     previews.name_requester(request, by)
     _record("export.requested", request, by)
-    _hand_over(request)
-    previews.wipe([request])
-    return request
+    return _hand_over(request)
 
 
 def cancel(*, request: SubjectRequest, reason: str, text: str | None = None, by: Actor) -> SubjectRequest:
@@ -328,6 +357,11 @@ def cancel(*, request: SubjectRequest, reason: str, text: str | None = None, by:
     lift_fence_of(request)
     request.refresh_from_db()
     return request
+
+
+def is_cancellable(request: SubjectRequest) -> bool:
+    """Whether `cancel` would take it, as far as one can tell beforehand."""
+    return request.state in CANCELLABLE and request.follows_id is None
 
 
 def _note(request: SubjectRequest, kind: str, text: str, by: Actor) -> dict:

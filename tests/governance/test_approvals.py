@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, transaction
 
-from governance.domain import erasure, fences, keys, previews, registry, requests, rules, sweeping
+from governance.domain import erasure, exports, fences, keys, previews, registry, requests, rules, sweeping
 from governance.errors import Forbidden, Invalid, MissingPermission, NotFound, SubjectFenced
 from governance.models import AuditEvent, AuditNote, RequestAlarm, SubjectRequest
 from governance.permissions import ROLES
@@ -282,6 +282,49 @@ def test_cancel_ends_the_wait(waiting, officer, approver):
 
     with pytest.raises(requests.NotAwaiting):
         requests.approve(request=waiting, digest=waiting.digest, by=approver)
+
+
+# Exports
+
+
+def test_export_waits_for_a_second_person_too(conversation, subject, officer, approver, archives):
+    waiting = requests.export(subject=subject, by=officer)
+    again = requests.export(subject=subject, by=officer)
+
+    assert (waiting.kind, waiting.state, again) == ("export", "awaiting_approval", waiting)
+    assert exports.work(request_id=waiting.id) is None
+    approved = requests.approve(request=waiting, digest=waiting.digest, by=approver)
+    assert (approved.state, approved.approver) == ("executing", approver.ref)
+    assert exports.work(request_id=waiting.id).state == "completed"
+
+
+def test_export_is_not_approved_by_whoever_asked_and_can_be_declined(tenant, conversation, subject, approver):
+    both = make.actor(tenant, "privacy_officer", "privacy_approver", username="both")
+    waiting = requests.export(subject=subject, by=both)
+
+    with pytest.raises(requests.SelfApproval):
+        requests.approve(request=waiting, digest=waiting.digest, by=both)
+    assert requests.decline(request=waiting, reason="wrong_person", by=approver).state == "previewed"
+    assert requests.export(subject=subject, by=both).state == "awaiting_approval"
+
+
+def test_export_of_a_restricted_subject_is_approved(conversation, subject, officer, approver):
+    fences.restrict(subject=subject, by=officer)
+    waiting = requests.export(subject=subject, by=officer)
+
+    assert requests.approve(request=waiting, digest=waiting.digest, by=approver).state == "executing"
+
+
+@pytest.mark.parametrize("policy, expected", [
+    ({"four_eyes": "above", "four_eyes_rows": 1000}, "executing"), ({"four_eyes": "above", "four_eyes_rows": 1}, "awaiting_approval"),
+    ({"four_eyes": "api_keys"}, "executing"), ({}, "executing"),
+])  # fmt: skip
+def test_export_depends_on_the_tenants_rules(tenant, conversation, subject, admin, policy, expected):
+    tenant.settings = {"requests": policy}
+    tenant.save(update_fields=["settings"])
+    subject.refresh_from_db()
+
+    assert requests.export(subject=subject, by=key_of(tenant, admin)).state == expected
 
 
 # One person alone

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from console import stepup
-from governance.domain import erasure, previews, receipts, requests, rules
+from governance.domain import clocks, erasure, previews, receipts, requests, rules
 from governance.models import AuditEvent, RequestAlarm, SubjectIdentifier, SubjectRequest
 from tests.factories import governance, sessions
 
@@ -78,6 +78,17 @@ def test_erasure_waits_and_the_approver_sees_the_same_rows(careful, officer, app
     assert "Approve…" in page.content.decode()
     assert "was approved and is carried out now" in done.content.decode()
     assert (stored().state, stored().approver) == ("fencing", approver.actor.ref)
+
+
+def test_export_waits_and_is_approved(careful, officer, approver, person):
+    waits = officer.post(reverse("subject-export", args=[person.display_ref]), follow=True).content.decode()
+    form = approver.get(reverse("request-approve", args=[stored().ref]))
+    approver.post(reverse("request-approve", args=[stored().ref]), {"digest": form.context["form"]["digest"].value()})
+
+    assert "A second person must agree before the archive is made." in waits
+    assert "The archive is being made" not in waits
+    assert "handed out" in form.content.decode()
+    assert (stored().state, stored().approver) == ("executing", approver.actor.ref)
 
 
 def test_whoever_asked_sees_why_they_cannot_approve(careful, tenant, sign_in, person):
@@ -260,6 +271,18 @@ def test_board_shows_the_most_urgent_first_with_its_clock(officer, tenant):
     assert [row.ref[-1] for row in rows] == ["2", "1", "3", "5", "4"]
     assert page.content.decode().count(">overdue<") == 1
     assert "1 overdue" in page.content.decode()
+
+
+def test_board_tells_the_alarms_that_were_raised(officer, tenant):
+    made = requests.receive(subject=governance.subject(tenant, "a"), kind="erase", profile="ccpa", by=officer.actor)
+    now = timezone.now()
+    SubjectRequest.objects.filter(pk=made.pk).update(received_at=now - timedelta(days=8), due_at=now + timedelta(days=2), first_due_at=now - timedelta(days=1))
+    clocks.raise_alarms()
+
+    page = officer.get(reverse("requests")).content.decode()
+
+    assert "the first answer is overdue, half of the time is used, three quarters are used" in page
+    assert ">first answer overdue<" in page
 
 
 def test_board_pages_through_both_halves(officer, tenant, monkeypatch):
