@@ -238,6 +238,8 @@ class Category:
     is_last: bool = False
     # The database refuses writes for a fenced subject: see governance/triggers.py.
     is_guarded: bool = True
+    # Rows can be hidden and rebuilt without a person: see `hide` and `regenerate`.
+    can_regenerate: bool = False
 
     def plan(self, *, scope: Scope) -> Iterator[Chunk]:
         """The rows of the scope, in order, cut into chunks. Reads one snapshot when the caller opened one."""
@@ -288,8 +290,8 @@ class Category:
         """
         return 0
 
-    def alive(self, *, tenant_id: UUID, ids: list[str]) -> set[str]:
-        """Which of these keys are rows of the tenant, hidden ones included."""
+    def alive(self, *, tenant_id: UUID, ids: list[str], not_of: UUID | None = None) -> set[str]:
+        """Which of these keys are rows of the tenant, hidden ones included; with `not_of`, without that subject's own."""
         return set()
 
     def hide(self, *, tenant_id: UUID, ids: list[str]) -> int:

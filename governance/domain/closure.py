@@ -15,12 +15,13 @@ from governance.domain import clock, fences, jobs, lineage, registry
 from governance.domain.category import Ref, Scope
 from governance.domain.lineage import Source
 from governance.errors import LetheError
-from governance.models import Lineage, Regeneration, SubjectRequest
+from governance.models import Lineage, Regeneration, SubjectLink, SubjectRequest
 
 log = structlog.get_logger("lethe.governance")
 
 ATTEMPTS = 2
 Outcome = Regeneration.Outcome
+Role = SubjectLink.Role
 
 
 class RegenerationFailed(LetheError):
@@ -40,15 +41,21 @@ class Closure:
 
 
 def of(scope: Scope) -> Closure:
-    """Everything derived from the subject's rows, breadth first; what is derived in a circle ends where it began."""
-    depths: dict[Ref, int] = {}
-    found = lineage.edges(scope.tenant_id, Q(parent_subject_id=scope.subject_id))
+    """Everything derived from the subject's rows, breadth first; what is derived in a circle ends where it began.
+
+    Other people's rows that the subject is linked to count as well: what they wrote goes, what mentions them is rebuilt
+    where the category can do that. An operator's link goes, and the row stays.
+    """
+    written, mentioning = _linked(scope, Role.AUTHOR), _linked(scope, Role.MENTIONED)
+    mentioning = {ref for ref in mentioning - written if registry.get(ref.category).can_regenerate}
+    depths: dict[Ref, int] = dict.fromkeys(written | mentioning, 0)
+    found = lineage.edges(scope.tenant_id, Q(parent_subject_id=scope.subject_id)) + lineage.of_parents(scope.tenant_id, depths)
     depth = 0
     while fresh := {lineage.child_of(edge) for edge in found if edge.subject_id != scope.subject_id} - set(depths):
         depths |= dict.fromkeys(fresh, depth)
         found, depth = lineage.of_parents(scope.tenant_id, fresh), depth + 1
     living = lineage.alive(scope.tenant_id, depths)
-    sole = _sole(scope, living)
+    sole = _sole(scope, living - mentioning, written) | (written & living)
     also: dict[str, list[str]] = {}
     mixed: dict[str, dict[str, int]] = {}
     for ref in sorted(living, key=lambda ref: (ref.category, ref.row_id)):
@@ -59,8 +66,17 @@ def of(scope: Scope) -> Closure:
     return Closure(also, mixed)
 
 
-def _sole(scope: Scope, reached: set[Ref]) -> set[Ref]:
-    """Those of the rows that stand on nothing but the subject's rows and each other: the greatest such set."""
+def _linked(scope: Scope, role: str) -> set[Ref]:
+    """Other people's rows to which the subject has this role."""
+    links = SubjectLink.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id, role=role)
+    refs = [Ref(category, row_id) for category, row_id in links.values_list("category", "row_id")]
+    return lineage.alive(scope.tenant_id, refs, not_of=scope.subject_id)
+
+
+def _sole(scope: Scope, reached: set[Ref], written: set[Ref]) -> set[Ref]:
+    """Those of the rows that stand on nothing but the subject's rows and each other: the greatest such set. What the
+    subject wrote goes whatever it stands on.
+    """
     edges = lineage.of_children(scope.tenant_id, reached)
     outside = {lineage.parent_of(edge) for edge in edges if edge.parent_subject_id != scope.subject_id} - reached
     living = lineage.alive(scope.tenant_id, outside)
@@ -72,9 +88,9 @@ def _sole(scope: Scope, reached: set[Ref]) -> set[Ref]:
             if edge.parent_subject_id != scope.subject_id
             and (lineage.parent_of(edge) in living or lineage.parent_of(edge) in reached - sole)
         }
-        if not supported & sole:
+        if not supported & sole - written:
             return sole
-        sole -= supported
+        sole -= supported - written
 
 
 def extend(scope: Scope, closure: Closure) -> Scope:
@@ -114,7 +130,9 @@ def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
         lease.renew(progress_at=clock.ClockTime())
         is_due = request.due_at is not None and clock.now() >= request.due_at
         sources = _surviving(request, row)
-        if row.attempts >= ATTEMPTS or is_due or not sources:
+        # What only mentions the person may be derived from nothing; it is rebuilt from itself.
+        is_orphan = not sources and bool(lineage.of_children(request.tenant_id, [Ref(row.category, row.row_id)]))
+        if row.attempts >= ATTEMPTS or is_due or is_orphan:
             _end(lease, row, lambda row=row: _delete(row))
         elif not _rebuild(lease, row, sources):
             row.attempts += 1

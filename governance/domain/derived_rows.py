@@ -52,10 +52,14 @@ class DerivedRows:
             cursor.execute(f"UPDATE {self.table} t SET {column} = %s WHERE {where}", [target.subject_id, *values])
             return cursor.rowcount
 
-    def alive(self, *, tenant_id: UUID, ids: list[str]) -> set[str]:
-        row_key = " || ':' || ".join(f"t.{connection.ops.quote_name(column)}::text" for column in self.order)
+    def alive(self, *, tenant_id: UUID, ids: list[str], not_of: UUID | None = None) -> set[str]:
+        quote = connection.ops.quote_name
+        row_key = " || ':' || ".join(f"t.{quote(column)}::text" for column in self.order)
+        foreign = f" AND t.{quote(self.subject_field)} IS DISTINCT FROM %s" if not_of else ""
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {row_key} FROM {self.table} t WHERE {self._named()}", [tenant_id, ids])
+            cursor.execute(
+                f"SELECT {row_key} FROM {self.table} t WHERE {self._named()}{foreign}", [tenant_id, ids, *([not_of] if not_of else [])]
+            )
             return {found for (found,) in cursor.fetchall()}
 
     def hide(self, *, tenant_id: UUID, ids: list[str]) -> int:

@@ -62,12 +62,12 @@ def of_parents(tenant_id: UUID, refs: Iterable[Ref]) -> list[Lineage]:
     return [edge for part in _by_category(refs) for edge in edges(tenant_id, Q(parent_category=part[0], parent_id__in=part[1]))]
 
 
-def alive(tenant_id: UUID, refs: Iterable[Ref]) -> set[Ref]:
-    """Those of the rows that are still there."""
+def alive(tenant_id: UUID, refs: Iterable[Ref], *, not_of: UUID | None = None) -> set[Ref]:
+    """Those of the rows that are still there; with `not_of`, without that subject's own."""
     found = set()
     for key, ids in _by_category(refs):
         if key in registry.categories():
-            found |= {Ref(key, row_id) for row_id in registry.get(key).alive(tenant_id=tenant_id, ids=ids)}
+            found |= {Ref(key, row_id) for row_id in registry.get(key).alive(tenant_id=tenant_id, ids=ids, not_of=not_of)}
     return found
 
 

@@ -1,7 +1,8 @@
 """Who else a row is about: its author, its recipients, people it mentions, operators who handled it.
 
 The row's own subject is in its column and has no link. What an erasure of a linked person does to the row depends on the
-role: see `Category.roles`.
+role: what they wrote goes with them, what mentions them is rebuilt (see domain/closure.py), and where they were an operator
+only the link goes.
 """
 
 from uuid import UUID
@@ -22,9 +23,3 @@ def link(*, tenant_id: UUID, subject_id: UUID, category: str, row_id: str, role:
         tenant_id=tenant_id, subject_id=subject_id, category=category, row_id=row_id, role=Role(role)
     )
     return made
-
-
-def linked_rows(*, tenant_id: UUID, subject_id: UUID, category: str) -> list[str]:
-    """Keys of other people's rows that name this person."""
-    found = SubjectLink.objects.filter(tenant_id=tenant_id, subject_id=subject_id, category=category)
-    return sorted(set(found.values_list("row_id", flat=True)))

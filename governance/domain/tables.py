@@ -123,7 +123,7 @@ class TableCategory(DerivedRows, Category):
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
         self.hidden, self._regenerate, self._merge = hidden, regenerate, merge
-        self._family = family
+        self._family, self.can_regenerate = family, bool(hidden and regenerate)
         self._also, self.writers = tuple(also), tuple(writers)
 
     @property

@@ -6,13 +6,14 @@ import pytest
 from django.db import connection, models
 from django.test.utils import isolate_apps
 
-from governance.domain import clock, erasure, groups, lineage, previews, requests, sweeping
+from governance.domain import clock, erasure, groups, lineage, links, previews, requests, sweeping
 from governance.domain import registry as register_
 from governance.domain.category import Ref
 from governance.domain.lineage import Source
 from governance.domain.registry import NoLimit, TableCategory
+from governance.errors import NotFound
 from governance.ids import uuid7
-from governance.models import Lineage, Regeneration, SubjectRequest
+from governance.models import Lineage, Regeneration, SubjectLink, SubjectRequest
 from sessions.domain import history
 from sessions.domain import sessions as session_verbs
 from sessions.models import Item, Session
@@ -278,6 +279,54 @@ def test_sweep_follows_what_ordinary_deletes_took(notes, mine, his):
 def test_lineage_needs_a_source(notes, subject):
     with pytest.raises(ValueError, match="at least one source"):
         lineage.record(tenant_id=notes.tenant.id, child=Ref("notes", "x"), subject_id=None, sources=[], method="extraction")
+
+
+# Roles of people in other people's rows
+
+
+def link(subject, note, role):
+    return links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="notes", row_id=str(note.id), role=role)
+
+
+def test_what_the_person_wrote_goes_even_from_other_peoples_rows(notes, his, subject, bert, officer):
+    link(subject, notes.derive(his, subject=bert), "author")
+
+    done = erased(subject, officer)
+
+    assert (done.state, entry_of(done.receipt)["erased"], notes.texts()) == ("completed", 1, [])
+
+
+def test_what_mentions_the_person_is_rebuilt(notes, his, subject, bert, officer):
+    link(subject, notes.derive(his, subject=bert), "mentioned")
+
+    done = erased(subject, officer)
+
+    assert (done.state, entry_of(done.receipt)["regenerated"], notes.texts()) == ("completed", 1, ["rebuilt"])
+
+
+@pytest.mark.parametrize("role", ["operator", "recipient"])
+def test_row_stays_where_only_the_link_is_about_the_person(notes, his, subject, bert, officer, role):
+    link(subject, notes.derive(his, subject=bert), role)
+
+    done = erased(subject, officer)
+
+    assert (done.state, notes.texts(), notes.seen) == ("completed", ["note"], [])
+    assert not SubjectLink.objects.exists()
+
+
+def test_link_to_ones_own_row_changes_nothing(notes, mine, subject, officer):
+    note = notes.derive(mine, subject=subject)
+    link(subject, note, "mentioned")
+    link(subject, note, "mentioned")
+
+    assert entry_of(confirmed(subject, officer).preview)["buckets"]["erase"] == 1
+
+
+def test_link_names_a_category_and_a_role_that_exist(notes, subject):
+    with pytest.raises(NotFound):
+        links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="letters", row_id="x", role="author")
+    with pytest.raises(ValueError, match="friend"):
+        links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="notes", row_id="x", role="friend")
 
 
 # Forks
