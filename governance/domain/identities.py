@@ -146,7 +146,11 @@ def _named(subject: Subject, values: Iterable[str]) -> list[SubjectIdentifier]:
     own = {(row.kind, bytes(row.value_hmac)): row for row in SubjectIdentifier.objects.filter(subject=subject)}
     found: dict[UUID, SubjectIdentifier] = {}
     for value in values:
-        marks = ((kind, crypto.identifier_hmac(tenant_id=subject.tenant_id, kind=kind, value=text)) for kind, text in candidates(value))
+        marks = (
+            (kind, mark)
+            for kind, text in candidates(value)
+            for mark in crypto.identifier_hmacs(tenant_id=subject.tenant_id, kind=kind, value=text)
+        )
         rows = [own[mark] for mark in marks if mark in own]
         if not rows:
             raise Invalid(errors={"identifiers": ["One of these does not name this subject."]})

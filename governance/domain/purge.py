@@ -33,7 +33,8 @@ def ask(*, request: SubjectRequest) -> RequestPurge:
     """Have the files of everything the request touched cleaned, in the transaction that ends it."""
     touched = set(ErasureStep.objects.filter(request=request, rows__gt=0).values_list("category", flat=True))
     known = registry.categories()
-    tables = sorted({store.name for key in touched if key in known for store in known[key].stores} | set(OWN_TABLES))
+    stores = (store for key in touched if key in known for store in known[key].stores)
+    tables = sorted({store.name for store in stores if isinstance(store, registry.Table)} | set(OWN_TABLES))
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
         (xid,) = cursor.fetchone()
@@ -97,6 +98,9 @@ def clean_table(table: str) -> None:
     """Remove dead bytes from the table's files. A small table is rewritten; a large one is vacuumed, and the indexes that
     hold content are built anew beside it without stopping anybody. Its freed pages keep bytes until they are used again.
     """
+    if not _names("SELECT %s WHERE to_regclass(%s) IS NOT NULL", table, table):
+        # Dropped since, or never a table.
+        return
     if _size(table) <= settings.LETHE["purge_rewrite_mb"] * 1024 * 1024 and _rewrite(table):
         return
     quote = connection.ops.quote_name

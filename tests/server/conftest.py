@@ -140,6 +140,16 @@ def events_of(response) -> list[dict]:
     return found
 
 
+def until(ask, wanted, seconds=120):
+    """What `ask` returns once `wanted` says yes to it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if wanted(found := ask()):
+            return found
+        time.sleep(0.3)
+    raise AssertionError(found)
+
+
 @pytest.fixture(scope="module")
 def lethe(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lethe")
