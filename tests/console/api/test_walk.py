@@ -11,7 +11,11 @@ from tests.console.api.routes import CALLS, Call, declared
 # What answers without a key: it says nothing about a tenant.
 PUBLIC = {"schema", "signing-key"}
 # Acts that no key may do, whatever it is about.
-PEOPLE_ONLY = {"POST /subject-requests/{request}/approve", "POST /subject-requests/{request}/decline"}
+PEOPLE_ONLY = {
+    "POST /subject-requests/{request}/approve",
+    "POST /subject-requests/{request}/decline",
+    "POST /holds/{hold}/release",
+}
 READING = [call for call in CALLS if call.method == "GET"]
 # Reading these is itself recorded, or they carry the time.
 CHANGING = {"GET /audit", "GET /agents/{agent}/export", "GET /subject-requests/{request}"}
@@ -22,7 +26,8 @@ REFUSED = {
     "DELETE /providers/{provider}": 409,
     "POST /subjects/{person}/erase": 400,
     "POST /subjects/{person}/merge": 404,
-    "POST /subjects/{person}/split": 400,
+    "POST /subjects/{person}/split": 409,
+    "POST /sessions/{session}/compact": 409,
     "POST /subject-requests/{request}/first-answer": 409,
     "POST /subject-requests/{request}/corrections": 404,
     "POST /subject-requests/{request}/complete": 404,
@@ -91,6 +96,7 @@ def test_every_reading_scope_changes_nothing(world):
 
     checks_only = {
         "POST /agents/validate": 200,
+        "POST /agents/{agent}/context-preview": 200,
         "POST /subjects/{person}/preview": 200,
         "POST /retention-policies/{policy}/preview": 200,
     }
