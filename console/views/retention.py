@@ -103,6 +103,7 @@ def policy_preview(request, ref):
     context = {
         "preview": preview,
         "share": preview["share_of_table"] * 100,
+        "overdue_days": preview["oldest_overdue_seconds"] // 86_400,
         "points": chart_points(preview["by_day"]),
         "excluded": [(reason, rows) for reason, rows in preview["excluded"].items() if rows],
         "bytes": size(preview["eligible"]["bytes"]),

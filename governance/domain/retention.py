@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Count
+from django.db.models import Count, Min
 from django.db.models.functions import TruncDate
 
 from governance.actors import Actor
@@ -97,7 +97,7 @@ def delete_policy(*, policy: RetentionPolicy, expected_version: int, by: Actor) 
 
 def preview_policy(*, policy: RetentionPolicy, by: Actor) -> dict[str, Any]:
     """What a run would take now: {"policy_version", "cutoff", "eligible": {"rows", "bytes"}, "share_of_table",
-    "excluded": rows by reason, "by_day": [{"day", "rows"}], "needs_approval"}. Rows are those of the category itself;
+    "excluded": rows by reason, "by_day": [{"day", "rows"}], "needs_approval", "oldest_overdue_seconds"}. Rows are those of the category itself;
     what goes along with them is not counted.
     """
     by.require("retention.read")
@@ -119,6 +119,7 @@ def preview_policy(*, policy: RetentionPolicy, by: Actor) -> dict[str, Any]:
             for entry in days.order_by("day").values("day").annotate(rows=Count("*"))
         ]
         excluded = selection.excluded(policy, category, cutoff)
+        oldest = eligible.aggregate(at=Min(category.ages[policy.age_basis]))["at"]
         everything = selection.in_scope(policy, category).count()
     with transaction.atomic():
         _record("retention_policy.previewed", policy, by, rows=rows)
@@ -131,6 +132,8 @@ def preview_policy(*, policy: RetentionPolicy, by: Actor) -> dict[str, Any]:
         "by_day": by_day,
         # No rule asks for a second person yet.
         "needs_approval": False,
+        # How long the oldest of them has been past the cut-off.
+        "oldest_overdue_seconds": int((cutoff - oldest).total_seconds()) if oldest else 0,
     }
 
 

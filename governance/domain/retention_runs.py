@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,8 @@ QUICK, SLOW = 0.2, 0.5
 # Then the worker takes other jobs; the sweeper comes back to this one.
 BUDGET_SECONDS = 300
 ATTEMPTS = 5
+# So many failed runs of one policy in a row are told as an error: what it should take piles up.
+ALARM_AFTER = 2
 
 
 class Stopped(Exception):
@@ -156,10 +159,19 @@ def _end(lease: jobs.Lease, state: str, **changes: Any) -> None:
     lease.release(state=state, ended_at=clock.ClockTime(), **changes)
     run = RetentionRun.objects.get(pk=lease.id)
     action = "retention_run.completed" if state == State.COMPLETED else "retention_run.failed"
+    if state == State.FAILED and (failures := failures_of(run)) >= ALARM_AFTER:
+        log.error("retention_alarm", policy=str(run.policy_id), failures=failures, code=(run.failure or {}).get("code", ""))
     audit.record(
         action, by=system(run.tenant_id), object_type="retention_run", object_ref=run.id, policy=run.policy_id,
         dry_run=run.dry_run, rows=run.counts.get("rows", 0), code=(run.failure or {}).get("code", ""),
     )  # fmt: skip
+
+
+def failures_of(run: RetentionRun) -> int:
+    """How many runs of the policy have failed in a row, up to this one."""
+    ended = RetentionRun.objects.filter(policy_id=run.policy_id, state__in=(State.COMPLETED, State.FAILED), id__lte=run.id)
+    states = ended.order_by("-id").values_list("state", flat=True)[:100]
+    return len(list(takewhile(lambda state: state == State.FAILED, states)))
 
 
 def _fail(lease: jobs.Lease, message: str) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from threading import Barrier
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -433,6 +433,45 @@ def test_run_is_audited_with_counts(policy, agent, subject, records_manager):
     started, completed = AuditEvent.objects.filter(action__startswith="retention_run.").order_by("id")
     assert (started.actor_label, started.payload["category"]) == ("keeper", "sessions")
     assert (completed.actor_kind, completed.payload["rows"]) == ("system", done.counts["rows"])
+
+
+def test_two_failures_in_a_row_raise_an_alarm(policy, agent, subject, records_manager, monkeypatch):
+    told = []
+    monkeypatch.setattr(retention_runs.log, "error", lambda event, **facts: told.append((event, facts.get("failures"))))
+    RetentionPolicy.objects.update(action="archive_then_delete")
+
+    for _ in range(3):
+        run(policy, records_manager)
+
+    assert told == [("retention_alarm", 2), ("retention_alarm", 3)]
+
+
+ZONES = ("UTC", "Asia/Kolkata", "America/St_Johns", "Pacific/Apia")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_cutoff_is_the_same_instant_in_every_zone(zone, tenant, policy, agent, subject, records_manager):
+    """Days are 24 hours each, whatever the zones of tenant and connection do meanwhile."""
+    type(tenant).objects.update(timezone=zone)
+    RetentionPolicy.objects.update(created_at=F("created_at") - timedelta(days=2))
+    gone = ended(agent, subject, 30 + 1 / 1440)
+    kept = ended(agent, subject, 30 - 1 / 1440)
+    with connection.cursor() as cursor:
+        # As from a schedule on another connection: Django reads times on the understanding that this one is in UTC.
+        cursor.execute("SELECT set_config('TimeZone', %s, true)", [zone])
+        retention.schedule_due()
+        cursor.execute("SELECT set_config('TimeZone', 'UTC', true)")
+
+    answer = retention.preview_policy(policy=policy, by=records_manager)
+
+    scheduled = RetentionRun.objects.get()
+    now = clock.now()
+    assert abs(scheduled.cutoff - (now - timedelta(hours=30 * 24))) < timedelta(seconds=30)
+    assert abs(retention.cutoff_of(policy) - scheduled.cutoff) < timedelta(seconds=30)
+    assert (answer["eligible"]["rows"], 0 < answer["oldest_overdue_seconds"] < 90) == (1, True)
+    retention_runs.work(run_id=scheduled.id)
+    assert list(Session.objects.all()) == [kept]
+    assert gone != kept
 
 
 # -- schedule

@@ -249,6 +249,7 @@ class PolicyPreview(Output):
     excluded = JsonObject(help_text="Rows that stay although they are old enough, by reason.")
     by_day = Json(help_text="Rows by the day of their age: [{day, rows}].")
     needs_approval = serializers.BooleanField()
+    oldest_overdue_seconds = serializers.IntegerField(help_text="How long the oldest row that would go has been past the cut-off.")
 
 
 class RetentionRunFilters(Paging):
