@@ -35,6 +35,12 @@ def after_run(job) -> None:
     task.add_done_callback(lambda _: _tasks.pop(job.run.session_id, None))
 
 
+async def finished() -> None:
+    """Wait for what is under way."""
+    while _tasks:
+        await asyncio.wait(_tasks.values())
+
+
 async def drain() -> None:
     """Stop what is under way: the process shuts down."""
     for task in list(_tasks.values()):

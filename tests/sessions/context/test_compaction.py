@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from agents.definition import Compaction
 from sessions.context.compaction import SHORTENED_TOKENS, SUMMARY_TOKENS, plan
 from tests.sessions.context.histories import STRATEGIES, broken, histories, opened, settings, shown, turns_of
+from tests.sessions.context.long_session import SETTINGS, live
 
 STEADY = example_settings(max_examples=150)
 MANY = example_settings(max_examples=12_000, suppress_health_check=list(HealthCheck))
@@ -229,3 +230,14 @@ def test_planning_is_linear(strategy):
         return best
 
     assert cost(large) < 40 * cost(small)
+
+
+def test_long_session_never_overflows_and_is_summarised_once_a_window():
+    short, long = live(300), live(1200)
+
+    for lived in (short, long):
+        assert lived.misfits == 0
+        assert lived.most <= lived.limit
+        # Each summary takes in most of what fits between the preserved turns and the trigger.
+        assert 1 <= lived.summaries <= 2 * lived.said / SETTINGS.trigger_tokens
+    assert long.summaries <= 4.5 * short.summaries

@@ -17,6 +17,7 @@ from sessions import dispatch
 from sessions.context.compaction import texts
 from sessions.domain import compacting, events, history, quotas
 from sessions.domain import sessions as session_verbs
+from sessions.engine import background, runner
 from sessions.errors import NoSummaries, NothingToCompact, QuotaExceeded, SummaryFailed
 from sessions.models import Item, ModelCall, QuotaCounter, Run, RunEvent, Session, Summary
 
@@ -50,7 +51,14 @@ def talk(say):
     return turns
 
 
-def settled(session, wanted=lambda found: found, seconds=20.0):
+@pytest.fixture(autouse=True)
+def nothing_left_running(db):
+    """No summary is still being written when the tables are emptied."""
+    yield
+    runner.runner().call(background.finished()).result(60)
+
+
+def settled(session, wanted=lambda found: found, seconds=60.0):
     """The session's summaries once `wanted` holds: they are written after the run."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
