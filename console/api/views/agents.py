@@ -96,7 +96,7 @@ class Agent(AgentEndpoint):
 
 
 class ContextPreview(AgentEndpoint):
-    permission = {"POST": "agents.read"}
+    permission = {"POST": "agents.write"}
 
     @operation("Preview what an agent would see", body=shapes.ContextPreviewBody, answer=shapes.ContextPreview, errors=(422,))
     def post(self, request, name):

@@ -24,6 +24,7 @@ SUCCESS = {200, 201, 202, 204}
 REFUSED = {
     "POST /agents/import": 400,
     "DELETE /providers/{provider}": 409,
+    "POST /sessions/{session}/compact": 409,
     "POST /subjects/{person}/erase": 400,
     "POST /subjects/{person}/merge": 404,
     "POST /subjects/{person}/split": 409,
