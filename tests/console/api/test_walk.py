@@ -28,7 +28,6 @@ REFUSED = {
     "POST /subjects/{person}/erase": 400,
     "POST /subjects/{person}/merge": 404,
     "POST /subjects/{person}/split": 409,
-    "POST /sessions/{session}/compact": 409,
     "POST /subject-requests/{request}/first-answer": 409,
     "POST /subject-requests/{request}/corrections": 404,
     "POST /subject-requests/{request}/complete": 404,
