@@ -20,9 +20,10 @@ from governance.models import RetentionPolicy, RetentionRun
 log = structlog.get_logger("lethe.governance")
 
 State = RetentionRun.State
-# A batch holds its locks for 0.2 to 0.5 s; its size follows from that.
+# A batch holds its locks for at most 0.5 s: its size aims at half of that, so that one which takes twice as long as
+# those before it is still within.
 FIRST_BATCH, LARGEST_BATCH = 50, 2000
-QUICK, SLOW = 0.2, 0.5
+AIM_SECONDS = 0.25
 # Then the worker takes other jobs; the sweeper comes back to this one.
 BUDGET_SECONDS = 300
 ATTEMPTS = 5
@@ -98,14 +99,19 @@ def _carry_on(lease: jobs.Lease) -> None:
         began = time.monotonic()
         if not _batch(lease, category, size):
             break
-        took = time.monotonic() - began
-        size = min(size * 2, LARGEST_BATCH) if took < QUICK else max(size // 2, 1) if took > SLOW else size
+        size = _next_size(size, time.monotonic() - began)
         if time.monotonic() - started > BUDGET_SECONDS:
             return lease.release()
     skipped = selection.excluded(policy, category, run.cutoff)
     run.refresh_from_db(fields=["counts"])
     counts = {**run.counts, "skipped": {**run.counts.get("skipped", {}), **_positive(skipped)}}
     return _end(lease, State.COMPLETED, counts={**Tally().as_json(), **counts})
+
+
+def _next_size(size: int, took: float) -> int:
+    """So many groups as would have taken AIM_SECONDS, at most twice as many as before."""
+    fitting = int(size * AIM_SECONDS / took) if took > 0 else LARGEST_BATCH
+    return max(1, min(fitting, size * 2, LARGEST_BATCH))
 
 
 def _batch(lease: jobs.Lease, category: TableCategory, size: int) -> bool:

@@ -79,6 +79,10 @@ class Run(models.Model):
             models.Index(fields=["tenant", "-id"], name="run_newest"),
             models.Index(fields=["session", "-id"], name="run_of_session"),
             models.Index(fields=["tenant", "subject_id"], name="run_of_subject"),
+            # Retention pages through the oldest.
+            models.Index(
+                fields=["tenant", "ended_at", "id"], condition=models.Q(ended_at__isnull=False), name="run_by_end"
+            ),
             models.Index(
                 fields=["status", "lease_expires_at"],
                 condition=models.Q(status__in=["queued", "running", "awaiting_approval"]),

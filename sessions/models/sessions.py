@@ -69,6 +69,11 @@ class Session(models.Model):
             models.Index(fields=["tenant", "-last_active_at", "-id"], name="session_newest"),
             models.Index(fields=["tenant", "agent", "-last_active_at"], name="session_of_agent"),
             models.Index(fields=["tenant", "subject"], name="session_of_subject"),
+            # Retention pages through what ended longest ago; by last activity it reads `session_newest` from its other
+            # end. None by creation: every turn would write an entry of it anew.
+            models.Index(
+                fields=["tenant", "ended_at", "id"], condition=models.Q(ended_at__isnull=False), name="session_by_end"
+            ),
             models.Index(
                 fields=["lease_expires_at"], condition=models.Q(lease_run_id__isnull=False), name="session_leased"
             ),
