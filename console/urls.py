@@ -159,6 +159,7 @@ govern = [
     path("retention/<str:ref>/preview", retention.policy_preview, name="policy-preview"),
     path("retention/<str:ref>/run", retention.policy_run, name="policy-run"),
     path("retention/<str:ref>/runs", retention.policy_runs, name="policy-runs"),
+    path("retention/<str:ref>/approve", retention.policy_approve, name="policy-approve"),
     path("retention/<str:ref>/delete", retention.policy_delete, name="policy-delete"),
     path("audit", audit.audit_list, name="audit"),
     path("audit/verify", audit.verify, name="audit-verify"),
@@ -180,6 +181,7 @@ settings = [
     path("quotas/<str:ref>/delete", tenant.quota_delete, name="quota-delete"),
     path("tenant", tenant.settings, name="tenant"),
     path("tenant/rules", tenant.rules_of_requests, name="tenant-rules"),
+    path("tenant/keeping", tenant.rules_of_keeping, name="tenant-keeping"),
 ]
 
 api = [

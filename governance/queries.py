@@ -191,6 +191,12 @@ def retention_runs_of(tenant_id: UUID, *, policy_id: UUID | None = None) -> Quer
     return runs.filter(policy_id=policy_id) if policy_id else runs
 
 
+def last_success_of(policy: RetentionPolicy) -> RetentionRun | None:
+    """The newest run that went to its end and was no dry one."""
+    done = RetentionRun.objects.filter(policy=policy, dry_run=False, state=RetentionRun.State.COMPLETED)
+    return done.order_by("-id").first()
+
+
 def retention_run_by(*, tenant_id: UUID, id: str | UUID) -> RetentionRun:
     return _one(retention_runs_of(tenant_id), "rtr", id)
 

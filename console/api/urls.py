@@ -98,6 +98,7 @@ urlpatterns = [
     _route("retention-policies/<id>", governance.Policy, "retention-policy"),
     _route("retention-policies/<id>/preview", governance.PreviewPolicy, "retention-policy-preview"),
     _route("retention-policies/<id>/run", governance.RunPolicy, "retention-policy-run"),
+    _route("retention-policies/<id>/approve", governance.ApprovePolicy, "retention-policy-approve"),
     _route("retention-runs", governance.RetentionRuns, "retention-runs"),
     _route("signing-key", requests.SigningKey, "signing-key"),
     _route("audit", governance.Audit, "audit"),

@@ -81,6 +81,24 @@ class RulesForm(forms.Form):
         return self.cleaned_data["holidays"].split()
 
 
+class KeepingForm(forms.Form):
+    """What the tenant has decided about retention and holds."""
+
+    retention_dry_run_days = forms.IntegerField(label=_("Days a new policy only counts"), min_value=0, max_value=365, help_text=_("Also one that would take more than before. 0 has policies delete from their first night on."))
+    retention_second_person_percent = forms.IntegerField(label=_("Percent that one person may decide about"), min_value=0, max_value=100, help_text=_("When a policy's first run would take a larger share of its category, a tenant admin who did not set it must approve it. 100 asks for nobody."))
+    retention_minimum_days = forms.CharField(label=_("Kept at least"), required=False, max_length=5000, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}), help_text=_("A category and its days, such as runs 180, one on a line, where a law wants it kept. Shorter policies are refused, and those that are there wait for the longer time."))
+    hold_release_alone = forms.BooleanField(label=_("Whoever placed a legal hold may release it"), required=False, help_text=_("Two people are safer: a released hold lets retention and erasures go on at once."))
+
+    def clean_retention_minimum_days(self):
+        minimums = {}
+        for line in filter(None, map(str.strip, self.cleaned_data["retention_minimum_days"].splitlines())):
+            key, _space, days = line.partition(" ")
+            if not days.strip().isdecimal() or len(days.strip()) > 6:
+                raise forms.ValidationError(gettext("Write each line as in “runs 180”."))
+            minimums[key] = int(days)
+        return minimums
+
+
 class LimitForm(forms.Form):
     limit = forms.DecimalField(label=_("Limit"), max_digits=18, decimal_places=6, min_value=0, widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), help_text=_("Runs and tokens as a number, cost in US dollars."))
 

@@ -51,16 +51,23 @@ BASES = {
 }
 
 
+UNITS = {"days": _("days"), "months": _("months"), "years": _("years")}
+
+
 class PolicyForm(forms.Form):
     category = forms.ChoiceField(label=_("Category"))
     agent = forms.CharField(label=_("Only of the agent"), max_length=64, required=False, help_text=_("Its name. The narrower policy wins over one for all agents."), widget=forms.TextInput(attrs={"list": "agents", "autocomplete": "off"}))
     days = forms.IntegerField(label=_("Keep for"), min_value=1, max_value=retention.MAX_DAYS)
+    unit = forms.ChoiceField(label=_("Unit"), choices=list(UNITS.items()), required=False, help_text=_("Months and years are those of the calendar, and the last day counts whole."))
     age_basis = forms.ChoiceField(label=_("Counted from"), choices=[(basis, BASES[basis]) for basis in RetentionPolicy.AgeBasis.values])
+    min_keep = forms.IntegerField(label=_("Newest of each person that stay"), min_value=0, max_value=retention.MAX_KEPT, required=False, help_text=_("So many stay, however old they are."))
     action = forms.ChoiceField(label=_("Then"), choices=[(RetentionPolicy.Action.DELETE, _("delete")), (RetentionPolicy.Action.ANONYMISE, _("remove the person, keep the totals"))])
     enabled = forms.BooleanField(label=_("On"), required=False, help_text=_("Off, it counts and deletes nothing."))
     expected_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 
     def __init__(self, *args, policy=None, **kwargs):
+        if policy is not None:
+            kwargs["initial"] = _shown(policy)
         super().__init__(*args, **kwargs)
         if policy is None:
             self.fields["category"].choices = [(category.key, category.title) for category in retention.targets()]
@@ -70,3 +77,19 @@ class PolicyForm(forms.Form):
             self.fields["age_basis"].choices = [(basis, BASES[basis]) for basis in RetentionPolicy.AgeBasis.values if basis in category.ages]
             # Another category or agent is another policy.
             del self.fields["category"], self.fields["agent"]
+
+    def clean(self):
+        values = super().clean()
+        unit = values.pop("unit", "") or "days"
+        values["months"], values["min_keep"] = None, values.get("min_keep") or 0
+        if unit != "days" and values.get("days"):
+            values["months"], values["days"] = values["days"] * (12 if unit == "years" else 1), None
+        return values
+
+
+def _shown(policy):
+    """A policy as the form's fields say it: 24 months are 2 years."""
+    shown = {name: getattr(policy, name) for name in ("days", "age_basis", "min_keep", "action", "enabled")} | {"unit": "days", "expected_version": policy.version}
+    if policy.months is None:
+        return shown
+    return shown | ({"days": policy.months, "unit": "months"} if policy.months % 12 else {"days": policy.months // 12, "unit": "years"})

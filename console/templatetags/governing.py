@@ -4,6 +4,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from console.templatetags.ui import NOTHING, dollars, integer, number, words
 from governance.domain import registry, requests
@@ -94,7 +95,7 @@ def exclusion_words(reason):
         "referenced": _("still referred to"),
         "fenced": _("an erasure or restriction covers it"),
         "null_time": _("without a usable time"),
-        "min_keep": _("to be kept longer by law"),
+        "min_keep": _("among the newest that stay"),
         "locked": _("in use"),
     }.get(reason, words(reason))
 
@@ -108,6 +109,24 @@ def share_words(percent):
 def took(run):
     """How long a run of retention took, in milliseconds; None while it goes on."""
     return (run.ended_at - run.started_at).total_seconds() * 1000 if run.started_at and run.ended_at else None
+
+
+@register.filter
+def pace(run):
+    """Rows a second that a run of retention took, with what belonged to them; None while it goes on and when it took none."""
+    rows, seconds = run.counts.get("rows", 0), (took(run) or 0) / 1000
+    return rows / seconds if rows and seconds > 0 else None
+
+
+@register.filter
+def length_words(policy):
+    """How long a retention policy keeps."""
+    if policy.months is None:
+        return ngettext("%s day", "%s days", policy.days) % number(policy.days)
+    if policy.months % 12:
+        return ngettext("%s month", "%s months", policy.months) % number(policy.months)
+    years = policy.months // 12
+    return ngettext("%s year", "%s years", years) % number(years)
 
 
 @register.inclusion_tag("ui/quota_bar.html")

@@ -11,7 +11,7 @@ from console.access import hold_for, may
 from console.forms.base import tell
 from console.forms.holds import SCOPES, HoldForm
 from governance import ids, queries
-from governance.domain import holds, registry
+from governance.domain import holds, keeping, registry
 from governance.errors import LetheError
 from governance.ids import shown
 from governance.models import Hold
@@ -82,7 +82,7 @@ def hold_detail(request, ref):
         "covered": [(registry.get(key).title, rows) for key, rows in covered.items()],
         "total": sum(covered.values()),
         "waiting": holds.waiting_for(hold=hold) if is_in_force else [],
-        "is_own": holds.is_own(hold, request.actor) and not request.tenant.settings.get("hold_release_alone", False),
+        "is_own": holds.is_own(hold, request.actor) and not keeping.of(request.tenant).hold_release_alone,
         "session": ids.shown("ses", hold.session_id) if hold.session_id else "",
     }
     return render(request, "governance/hold.html", context)

@@ -1,14 +1,18 @@
 """How long each category is kept, what a policy would take, and what its runs took."""
 
-from datetime import date
+from collections import Counter
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from agents.models import Agent
+from console import stepup
 from console.access import may, policy_for
 from console.forms.base import tell
 from console.forms.subjects import PolicyForm
@@ -58,7 +62,7 @@ def policy_new(request):
         try:
             policy = retention.create_policy(tenant_id=request.tenant.pk, by=request.actor, **data)
         except LetheError as error:
-            tell(form, error)
+            tell(form, error, {"months": "days"})
         else:
             messages.success(request, _("The policy was made. Until its trial ends it only counts."))
             return redirect("policy", shown("pol", policy.pk))
@@ -69,14 +73,13 @@ def policy_new(request):
 @require_http_methods(["GET", "POST"])
 def policy_detail(request, ref):
     policy = policy_for(request, ref, "retention.edit" if request.method == "POST" else "retention.read")
-    initial = {name: getattr(policy, name) for name in ("days", "age_basis", "action", "enabled")} | {"expected_version": policy.version}
-    form = PolicyForm(request.POST or None, policy=policy, initial=initial)
+    form = PolicyForm(request.POST or None, policy=policy)
     if request.method == "POST" and form.is_valid():
         changes = dict(form.cleaned_data)
         try:
             retention.update_policy(policy=policy, expected_version=changes.pop("expected_version") or 0, by=request.actor, **changes)
         except LetheError as error:
-            tell(form, error)
+            tell(form, error, {"months": "days"})
         else:
             messages.success(request, _("The policy was saved."))
             return redirect("policy", ref)
@@ -90,6 +93,8 @@ def _page(request, policy, form, status=200, **more):
         "form": form,
         "runs": queries.retention_runs_of(request.tenant.pk, policy_id=policy.pk)[:30],
         "is_dry": retention.is_dry(policy, timezone.now()),
+        "is_own": request.actor.person in (policy.author, policy.author_person),
+        "success": queries.last_success_of(policy),
         **more,
     }
     return render(request, "governance/policy.html", context, status=status)
@@ -100,18 +105,20 @@ def policy_preview(request, ref):
     """A dry run now: what would go, day by day, and what stays."""
     policy = policy_for(request, ref)
     preview = retention.preview_policy(policy=policy, by=request.actor)
+    points = chart_points([*preview["by_day"], *preview["coming_by_day"]])
+    cutoff = datetime.fromisoformat(preview["cutoff"]).astimezone(ZoneInfo(policy.tenant.timezone))
     context = {
         "preview": preview,
         "share": preview["share_of_table"] * 100,
         "overdue_days": preview["oldest_overdue_seconds"] // 86_400,
-        "points": chart_points(preview["by_day"]),
+        "points": points,
+        "cut": sum(point["start"] < cutoff.toordinal() for point in points),
         "excluded": [(reason, rows) for reason, rows in preview["excluded"].items() if rows],
         "bytes": size(preview["eligible"]["bytes"]),
     }
     if request.htmx:
         return render(request, "governance/policy.html#preview", {"policy": policy, **context})
-    initial = {name: getattr(policy, name) for name in ("days", "age_basis", "action", "enabled")} | {"expected_version": policy.version}
-    return _page(request, policy, PolicyForm(policy=policy, initial=initial), **context)
+    return _page(request, policy, PolicyForm(policy=policy), **context)
 
 
 # A chart of more columns than this would be a smear; then neighbouring days share one.
@@ -122,11 +129,16 @@ def chart_points(by_day):
     """Rows by day as columns, gaps filled, at most COLUMNS of them."""
     if not by_day:
         return []
-    days = {date.fromisoformat(entry["day"]).toordinal(): entry["rows"] for entry in by_day}
+    days = Counter()
+    for entry in by_day:
+        days[date.fromisoformat(entry["day"]).toordinal()] += entry["rows"]
     first, last = min(days), max(days)
     width = -(-(last - first + 1) // COLUMNS)
     starts = range(first, last + 1, width)
-    return [{"label": _span(start, min(start + width - 1, last)), "value": sum(days.get(day, 0) for day in range(start, start + width))} for start in starts]
+    return [
+        {"start": start, "label": _span(start, min(start + width - 1, last)), "value": sum(days[day] for day in range(start, start + width))}
+        for start in starts
+    ]
 
 
 def _span(first, last):
@@ -144,6 +156,19 @@ def policy_run(request, ref):
         messages.error(request, error.detail)
     else:
         messages.success(request, _("The dry run has started.") if run.dry_run else _("The run has started. What it takes cannot come back."))
+    return redirect("policy", ref)
+
+
+@require_POST
+def policy_approve(request, ref):
+    policy = policy_for(request, ref, "retention.approve")
+    stepup.require(request, onward=reverse("policy", args=[ref]))
+    try:
+        retention.approve_policy(policy=policy, expected_version=_version(request), by=request.actor)
+    except LetheError as error:
+        messages.error(request, error.detail)
+    else:
+        messages.success(request, _("The policy was approved as it is. Its first run may take what the dry run shows."))
     return redirect("policy", ref)
 
 

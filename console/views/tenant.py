@@ -10,8 +10,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from agents.models import Agent
 from console.access import may, quota_for
 from console.forms.base import tell
-from console.forms.governance import LimitForm, NewQuotaForm, RulesForm, TenantForm
-from governance.domain import rules, tenants
+from console.forms.governance import KeepingForm, LimitForm, NewQuotaForm, RulesForm, TenantForm
+from governance.domain import keeping, rules, tenants
 from governance.errors import LetheError
 from governance.ids import shown
 from governance.models import ApiKey, Subject
@@ -31,7 +31,7 @@ def settings(request):
         else:
             messages.success(request, _("The tenant was saved."))
             return redirect("tenant")
-    return _page(request, form, _rules_form(request), status=422 if form.is_bound else 200)
+    return _page(request, status=422 if form.is_bound else 200, form=form)
 
 
 def _rules_form(request, data=None):
@@ -39,8 +39,21 @@ def _rules_form(request, data=None):
     return RulesForm(data, initial={**current, "holidays": "\n".join(current["holidays"])})
 
 
-def _page(request, form, rules_form, status=200):
-    return render(request, "console/tenant.html", {"form": form, "rules_form": rules_form}, status=status)
+def _keeping_form(request, data=None):
+    current = asdict(keeping.of(request.tenant))
+    minimums = "\n".join(f"{key} {days}" for key, days in sorted(current["retention_minimum_days"].items()))
+    return KeepingForm(data, initial={**current, "retention_minimum_days": minimums})
+
+
+def _page(request, status=200, **forms):
+    """The forms of the page; the one that was sent in is given, with what is wrong in it."""
+    tenant = request.tenant
+    unsent = {
+        "form": TenantForm(initial={"name": tenant.name, "timezone": tenant.timezone}),
+        "rules_form": _rules_form(request),
+        "keeping_form": _keeping_form(request),
+    }
+    return render(request, "console/tenant.html", {**unsent, **forms}, status=status)
 
 
 @require_POST
@@ -55,8 +68,22 @@ def rules_of_requests(request):
         else:
             messages.success(request, _("The rules hold from now on. Previews made before may have to be made again."))
             return redirect("tenant")
-    initial = {"name": request.tenant.name, "timezone": request.tenant.timezone}
-    return _page(request, TenantForm(initial=initial), form, status=422)
+    return _page(request, status=422, rules_form=form)
+
+
+@require_POST
+@may("governance.settings")
+def rules_of_keeping(request):
+    form = _keeping_form(request, request.POST)
+    if form.is_valid():
+        try:
+            keeping.change(tenant=request.tenant, by=request.actor, **form.cleaned_data)
+        except LetheError as error:
+            tell(form, error)
+        else:
+            messages.success(request, _("The rules hold from now on, for policies and holds that are there as well."))
+            return redirect("tenant")
+    return _page(request, status=422, keeping_form=form)
 
 
 @require_GET

@@ -38,7 +38,7 @@ ACTIONS = frozenset(
         ),
         "export": "requested created downloaded expired failed link_created imported",
         "hold": "placed released expired",
-        "retention_policy": "created updated deleted previewed",
+        "retention_policy": "created updated deleted previewed approved",
         "retention_run": "started completed failed",
         "content": "read",
         "audit": "exported pruned",

@@ -95,6 +95,12 @@ def end_of(day: date, *, zone: str) -> datetime:
     return midnight.astimezone(UTC)
 
 
+def fewest_days(months: int) -> int:
+    """So many days lie within so many months, wherever they begin, at the least."""
+    starts = [date(year, month, 1) for year in range(2001, 2005) for month in range(1, 13)]
+    return min((_later(start, months=months, days=0) - start).days for start in starts)
+
+
 def _day(received_at: datetime, zone: str) -> date:
     if received_at.tzinfo is None:
         raise ValueError("received_at needs a zone.")

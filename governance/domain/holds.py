@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from governance import queries
 from governance.actors import Actor, system
-from governance.domain import audit, clock, coverage, fences, jobs, ledger, registry
+from governance.domain import audit, clock, coverage, fences, jobs, keeping, ledger, registry
 from governance.domain.snapshots import snapshot
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -104,7 +104,7 @@ def release(*, hold: Hold, by: Actor) -> tuple[Hold, list[SubjectRequest]]:
     by.require("hold.release")
     if hold.tenant_id != by.tenant_id:
         raise NotFound
-    if is_own(hold, by) and not Tenant.objects.get(pk=hold.tenant_id).settings.get("hold_release_alone", False):
+    if is_own(hold, by) and not keeping.of(Tenant.objects.get(pk=hold.tenant_id)).hold_release_alone:
         raise SelfRelease
     return _alone(hold.tenant_id, lambda: _release(hold, "hold.released", by))
 

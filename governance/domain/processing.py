@@ -98,7 +98,7 @@ def _of_policy(policy: RetentionPolicy) -> str:
     basis = {"created": "they were made", "ended": "they ended", "last_activity": "they were last used"}
     action = {"delete": "deleted", "anonymise": "stripped of the person"}.get(policy.action, "archived and deleted")
     since = basis.get(policy.age_basis, policy.age_basis)
-    return f"Rows{where} are {action} {policy.days} days after {since}."
+    return f"Rows{where} are {action} {policy.length} after {since}."
 
 
 def _list(words: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 
 from governance.actors import system
-from governance.domain import audit, clock, fences, groups, holds, jobs, registry, selection
+from governance.domain import audit, clock, fences, groups, holds, jobs, registry, retention, selection
 from governance.domain.tables import TableCategory
 from governance.errors import Held, SubjectFenced
 from governance.models import RetentionPolicy, RetentionRun
@@ -94,6 +94,8 @@ def _carry_on(lease: jobs.Lease) -> None:
         return _count(lease, run, policy, category)
     if policy.action == RetentionPolicy.Action.ARCHIVE_THEN_DELETE:
         raise Stopped("no_archive", "No archive is connected that could confirm it has the rows, so nothing was deleted.")
+    if not run.cursor:
+        _check_approval(run, policy)
     started, size = time.monotonic(), FIRST_BATCH
     while True:
         began = time.monotonic()
@@ -106,6 +108,14 @@ def _carry_on(lease: jobs.Lease) -> None:
     run.refresh_from_db(fields=["counts"])
     counts = {**run.counts, "skipped": {**run.counts.get("skipped", {}), **_positive(skipped)}}
     return _end(lease, State.COMPLETED, counts={**Tally().as_json(), **counts})
+
+
+def _check_approval(run: RetentionRun, policy: RetentionPolicy) -> None:
+    """Before the first batch: a run of the schedule has nobody whom it could tell when it is made."""
+    try:
+        retention.check_approval(policy, run.cutoff)
+    except retention.NeedsApproval as error:
+        raise Stopped(error.code, error.detail) from None
 
 
 def _next_size(size: int, took: float) -> int:

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -34,13 +33,24 @@ def past(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> 
 
 def eligible(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
     """Rows that a run takes."""
-    return past(policy, category, cutoff).filter(*conditions(category, policy.tenant_id).values())
+    return past(policy, category, cutoff).filter(*conditions(policy, category).values())
 
 
-def conditions(category: TableCategory, tenant_id: UUID) -> dict[str, Q]:
+def conditions(policy: RetentionPolicy, category: TableCategory) -> dict[str, Q]:
     """What must hold for each row, by the reason that is reported when it does not. A hold comes before everything."""
     fence = Fence.objects.filter(subject_id=OuterRef(category.subject_field), lifted_at=None)
-    return {"held": coverage.not_held(category, tenant_id), **category.eligible, "fenced": Q(~Exists(fence))}
+    found = {"held": coverage.not_held(category, policy.tenant_id), **category.eligible, "fenced": Q(~Exists(fence))}
+    return {**found, "min_keep": _follows_enough(policy, category)} if policy.min_keep else found
+
+
+def _follows_enough(policy: RetentionPolicy, category: TableCategory) -> Q:
+    """As many rows of the same subject as the policy keeps are newer. Rows without a time are none of the newest, and
+    rows of nobody have no subject whose newest they could be.
+    """
+    age, subject = category.ages[policy.age_basis], category.subject_field
+    is_newer = Q(**{f"{age}__gt": OuterRef(age)}) | Q(**{age: OuterRef(age), "pk__gt": OuterRef("pk")})
+    newer = in_scope(policy, category).filter(is_newer, **{subject: OuterRef(subject)})
+    return Q(**{f"{subject}__isnull": True}) | Q(Exists(newer[policy.min_keep - 1 : policy.min_keep]))
 
 
 def excluded(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> dict[str, int]:
@@ -48,7 +58,7 @@ def excluded(policy: RetentionPolicy, category: TableCategory, cutoff: datetime)
     age = category.ages[policy.age_basis]
     counts = {"min_keep": 0}
     rows = past(policy, category, cutoff)
-    for reason, condition in conditions(category, policy.tenant_id).items():
+    for reason, condition in conditions(policy, category).items():
         all_of_them = rows.count()
         rows = rows.filter(condition)
         counts[reason] = all_of_them - rows.count()

@@ -23,12 +23,23 @@ class RetentionPolicy(models.Model):
     # Empty for the whole tenant; an agent's name narrows it, and the most specific policy applies.
     agent = models.CharField(max_length=64, blank=True)
     age_basis = models.CharField(max_length=16, choices=AgeBasis, default=AgeBasis.ENDED)
-    days = models.PositiveIntegerField()
+    # One of them: days of 24 hours, or months as the tenant's calendar has them.
+    days = models.PositiveIntegerField(null=True, blank=True)
+    months = models.PositiveIntegerField(null=True, blank=True)
+    # So many of each subject's newest rows stay, however old they are.
+    min_keep = models.PositiveIntegerField(default=0)
     action = models.CharField(max_length=20, choices=Action, default=Action.DELETE)
     enabled = models.BooleanField(default=True)
     # Until then the policy counts and deletes nothing.
     dry_run_until = models.DateTimeField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
+    # Who set it as it is, and the member behind an API key that did; and who agreed to which version.
+    author = models.CharField(max_length=64, blank=True)
+    author_person = models.CharField(max_length=64, blank=True)
+    approver = models.CharField(max_length=64, blank=True)
+    approver_label = models.CharField(max_length=200, blank=True)
+    approved_version = models.PositiveIntegerField(null=True, blank=True)
+    approved_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     # A removed policy stays for the sake of its runs' history; nothing shows or applies it.
@@ -40,14 +51,34 @@ class RetentionPolicy(models.Model):
             models.UniqueConstraint(
                 fields=["tenant", "category", "agent"], condition=models.Q(enabled=True), name="retention_one_enabled"
             ),
-            models.CheckConstraint(condition=models.Q(days__gte=1), name="retention_at_least_a_day"),
+            models.CheckConstraint(
+                condition=models.Q(days__gte=1, months=None) | models.Q(months__gte=1, days=None),
+                name="retention_at_least_a_day",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(approver="") | ~(models.Q(approver=models.F("author")) | models.Q(approver=models.F("author_person"))),
+                name="retention_approver_is_another",
+            ),
             models.CheckConstraint(
                 condition=models.Q(deleted_at=None) | models.Q(enabled=False), name="retention_deleted_is_off"
             ),
         ]
 
     def __str__(self):
-        return f"{self.category}: {self.days} days"
+        return f"{self.category}: {self.length}"
+
+    @property
+    def length(self) -> str:
+        """How long, in words: 30 days, 6 months, 2 years."""
+        number, unit = (self.days, "day") if self.months is None else (self.months, "month")
+        if unit == "month" and number % 12 == 0:
+            number, unit = number // 12, "year"
+        return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether a second person has agreed to it as it is now."""
+        return self.approved_version == self.version
 
 
 class RetentionRun(models.Model):

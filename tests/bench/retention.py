@@ -37,7 +37,7 @@ def run() -> int:
     agent = agent_named(tenant_id=tenant.id, name="research")
     rows = _fill(tenant, agent, subject)
     policy = retention.create_policy(tenant_id=tenant.id, category="sessions", age_basis="ended", days=30, by=by)
-    RetentionPolicy.objects.filter(pk=policy.pk).update(dry_run_until=None)
+    RetentionPolicy.objects.filter(pk=policy.pk).update(dry_run_until=None, approved_version=1)
     fresh = Session.objects.create(tenant=tenant, agent=agent, subject=subject, key="fresh")
     with Batches() as batches, Watcher(fresh, _read) as reader, Watcher(fresh, _write) as writer:
         started = time.perf_counter()

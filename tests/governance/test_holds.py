@@ -14,6 +14,7 @@ from governance.domain import (
     fences,
     groups,
     holds,
+    keeping,
     keys,
     ledger,
     previews,
@@ -206,8 +207,7 @@ def test_release_needs_another_person_than_the_maker_of_the_key(tenant, subject,
 
 
 def test_tenant_may_let_one_person_release(tenant, subject, records_manager):
-    tenant.settings = {"hold_release_alone": True}
-    tenant.save(update_fields=["settings"])
+    keeping.change(tenant=tenant, hold_release_alone=True, by=make.lethe(tenant))
     hold = place(Target("subject", subject=subject), records_manager)
 
     holds.release(hold=hold, by=records_manager)

@@ -21,10 +21,11 @@ pytestmark = pytest.mark.usefixtures("declared")
 
 
 def policy_for(by, **values) -> RetentionPolicy:
+    """Past its trial, and approved."""
     made = retention.create_policy(
         **{"tenant_id": by.tenant_id, "category": "sessions", "age_basis": "ended", "days": 30, "by": by, **values}
     )
-    RetentionPolicy.objects.filter(pk=made.pk).update(dry_run_until=None)
+    RetentionPolicy.objects.filter(pk=made.pk).update(dry_run_until=None, approved_version=1)
     made.refresh_from_db()
     return made
 
@@ -54,7 +55,7 @@ def test_create_policy_runs_dry_for_a_week(tenant, records_manager):
     assert (policy.version, policy.enabled, policy.action) == (1, True, "delete")
     assert timedelta(days=6, hours=23) < policy.dry_run_until - clock.now() <= timedelta(days=7)
     assert AuditEvent.objects.get(action="retention_policy.created").payload == {
-        "version": 1, "days": 30, "policy_action": "delete",
+        "version": 1, "days": 30, "months": None, "min_keep": 0, "policy_action": "delete",
     }  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def test_run_takes_whole_groups_past_the_cutoff(policy, agent, subject, stranger
     assert set(Session.objects.values_list("id", flat=True)) == {kept.id, foreign.id}
     assert set(Item.objects.values_list("session_id", flat=True)) == {kept.id, foreign.id}
     assert (Run.objects.count(), RunEvent.objects.count(), ModelCall.objects.count()) == (2, 4, 2)
-    assert (done.counts["deleted"], done.counts["by_category"]["items"], done.counts["rows"]) == (3, 12, 36)
+    assert (done.counts["deleted"], done.counts["by_category"]["items"], done.counts["rows"]) == (3, 12, 39)
     assert done.counts["bytes"] > 1000
 
 

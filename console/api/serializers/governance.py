@@ -189,17 +189,23 @@ class Receipt(Output):
 
 # Retention
 class PolicyBody(Strict):
+    """Give `days` or `months`."""
+
     category = Name(max_length=40)
     agent = Name(required=False, default="", allow_blank=True, max_length=64, help_text="Narrows the policy to one agent.")
     age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices, default="ended")
-    days = serializers.IntegerField(min_value=1, max_value=36_500)
+    days = serializers.IntegerField(required=False, min_value=1, max_value=36_500, help_text="Of 24 hours.")
+    months = serializers.IntegerField(required=False, min_value=1, max_value=1_200, help_text="Of the tenant's calendar, instead of days; 12 are a year.")
+    min_keep = serializers.IntegerField(default=0, min_value=0, max_value=10_000, help_text="So many of each subject's newest rows stay, however old.")
     action = serializers.ChoiceField(PolicyModel.Action.choices, default="delete")
 
 
 class PolicyChanges(Strict):
     expected_version = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1, help_text="The version that was read. An If-Match header says the same.")
     age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices, required=False)
-    days = serializers.IntegerField(required=False, min_value=1, max_value=36_500)
+    days = serializers.IntegerField(required=False, min_value=1, max_value=36_500, help_text="Of 24 hours.")
+    months = serializers.IntegerField(required=False, min_value=1, max_value=1_200, help_text="Of the tenant's calendar, instead of days; 12 are a year.")
+    min_keep = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
     action = serializers.ChoiceField(PolicyModel.Action.choices, required=False)
     enabled = serializers.BooleanField(required=False)
 
@@ -225,11 +231,15 @@ class RetentionPolicy(Output):
     category = serializers.CharField()
     agent = serializers.CharField(help_text="Empty for the whole tenant.")
     age_basis = serializers.ChoiceField(PolicyModel.AgeBasis.choices)
-    days = serializers.IntegerField()
+    days = serializers.IntegerField(allow_null=True)
+    months = serializers.IntegerField(allow_null=True, help_text="Instead of days; 12 are a year.")
+    min_keep = serializers.IntegerField(help_text="So many of each subject's newest rows stay, however old.")
     action = serializers.ChoiceField(PolicyModel.Action.choices)
     enabled = serializers.BooleanField()
     dry_run_until = Time(allow_null=True, help_text="Until then the policy counts and deletes nothing.")
     version = serializers.IntegerField()
+    approved_version = serializers.IntegerField(allow_null=True, help_text="The version that a second person agreed to.")
+    approved_at = Time(allow_null=True)
     created_at = Time()
     updated_at = Time()
 
@@ -248,7 +258,8 @@ class PolicyPreview(Output):
     share_of_table = serializers.FloatField(help_text="0 to 1.")
     excluded = JsonObject(help_text="Rows that stay although they are old enough, by reason.")
     by_day = Json(help_text="Rows by the day of their age: [{day, rows}].")
-    needs_approval = serializers.BooleanField()
+    coming_by_day = Json(help_text="The same of rows that are due within two weeks.")
+    needs_approval = serializers.BooleanField(help_text="Whether a second person must agree before a run takes so much.")
     oldest_overdue_seconds = serializers.IntegerField(help_text="How long the oldest row that would go has been past the cut-off.")
 
 

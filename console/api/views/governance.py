@@ -5,6 +5,7 @@ from django.urls import reverse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
 from console.api import etag, pagination
+from console.api.authentication import BearerKey, BrowserSession
 from console.api.endpoint import NOBODY, Endpoint
 from console.api.errors import PreconditionRequired
 from console.api.operations import operation
@@ -317,9 +318,24 @@ class RunPolicy(PolicyEndpoint):
 
     @operation("Run a retention policy", body=shapes.PolicyVersion, answer=shapes.RetentionRun, status=202, errors=(409, 422, 428))
     def post(self, request, id):
+        """409 `needs_approval` when it would be the policy's first and take a large share; see the preview."""
         policy = self.policy(id)
         expected = self.expected(policy, self.data.get("expected_version"))
         return retention.run_policy(policy=policy, expected_version=expected, by=self.actor)
+
+
+class ApprovePolicy(PolicyEndpoint):
+    """For people only: with the session of a browser and its CSRF token. A key is told so."""
+
+    authentication_classes = [BrowserSession, BearerKey]
+    permission = {"POST": "retention.approve"}
+
+    @operation("Approve a retention policy", body=shapes.PolicyVersion, answer=shapes.RetentionPolicy, errors=(409, 422, 428))
+    def post(self, request, id):
+        """Agree to this version, so that its first run may take a large share. Never by a key, and never by whoever set it."""
+        policy = self.policy(id)
+        expected = self.expected(policy, self.data.get("expected_version"))
+        return retention.approve_policy(policy=policy, expected_version=expected, by=self.actor)
 
 
 class RetentionRuns(Endpoint):

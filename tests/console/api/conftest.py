@@ -1,6 +1,7 @@
 """Two tenants whose names for everything are the same, and keys for them."""
 
 import json
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.domain import definitions
+from console import stepup
 from governance.domain import audit, keys, subjects
 from governance.models import Hold, RetentionPolicy, RetentionRun, SubjectRequest, Tenant
 from governance.permissions import SCOPES
@@ -168,3 +170,17 @@ def problem(response) -> dict:
     return document
 
 
+def browser(tenant, *roles, proven=True, csrf=True) -> Api:
+    """A person with the session of a browser, as an Api without a key."""
+    made = Api()
+    made.handler.enforce_csrf_checks = True
+    made.force_login(governance.member(tenant, roles))
+    if proven:
+        session = made.session
+        session[stepup.KEY] = time.time()
+        session.save()
+    if csrf:
+        token = "a" * 32
+        made.cookies["lethe_csrf"] = token
+        made.sent = {"x_csrftoken": token}
+    return made

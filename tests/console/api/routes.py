@@ -117,6 +117,7 @@ CALLS = [
     Call("DELETE", "/retention-policies/{policy}", {"expected_version": 1}),
     Call("POST", "/retention-policies/{policy}/preview"),
     Call("POST", "/retention-policies/{policy}/run", {"expected_version": 1}),
+    Call("POST", "/retention-policies/{policy}/approve", {"expected_version": 1}),
     Call("GET", "/retention-runs"),
     Call("GET", "/audit"),
     Call("GET", "/audit/verify"),

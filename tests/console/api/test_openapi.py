@@ -65,7 +65,7 @@ CASES = [
     if (label, mode) != (f"GET {PUBLIC}", GenerationMode.NEGATIVE)
 ]
 # Acts of people: with the session of a browser as well.
-DECISIONS = {"/api/subject-requests/{id}/approve", "/api/subject-requests/{id}/decline"}
+DECISIONS = {"/api/retention-policies/{id}/approve", "/api/subject-requests/{id}/approve", "/api/subject-requests/{id}/decline"}
 
 
 @pytest.mark.parametrize("label, mode", CASES)

@@ -1,15 +1,12 @@
 """Four eyes, clocks, corrections and receipts over the API."""
 
-import time
-
 import pytest
 from django.test import Client
 
-from console import stepup
 from governance import signing
 from governance.domain import erasure, receipts, rules, subjects
 from governance.models import SubjectRequest
-from tests.console.api.conftest import Api, problem
+from tests.console.api.conftest import Api, browser, problem
 from tests.factories import governance, sessions
 
 
@@ -29,22 +26,6 @@ def waiting(world, api, person):
     assert (answer.status_code, answer.json()["state"]) == (202, "awaiting_approval"), answer.content
     assert answer.json()["approval_expires_at"].endswith("Z")
     return preview
-
-
-def browser(tenant, *roles, proven=True, csrf=True) -> Api:
-    """A person with the session of a browser, as an Api without a key."""
-    made = Api()
-    made.handler.enforce_csrf_checks = True
-    made.force_login(governance.member(tenant, roles))
-    if proven:
-        session = made.session
-        session[stepup.KEY] = time.time()
-        session.save()
-    if csrf:
-        token = "a" * 32
-        made.cookies["lethe_csrf"] = token
-        made.sent = {"x_csrftoken": token}
-    return made
 
 
 def path(preview, verb):

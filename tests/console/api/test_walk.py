@@ -15,6 +15,7 @@ PEOPLE_ONLY = {
     "POST /subject-requests/{request}/approve",
     "POST /subject-requests/{request}/decline",
     "POST /holds/{hold}/release",
+    "POST /retention-policies/{policy}/approve",
 }
 READING = [call for call in CALLS if call.method == "GET"]
 # Reading these is itself recorded, or they carry the time.

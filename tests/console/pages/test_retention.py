@@ -4,8 +4,9 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from console import stepup
 from console.views.retention import chart_points
-from governance.domain import retention, retention_runs
+from governance.domain import keeping, retention, retention_runs
 from governance.ids import shown
 from governance.models import RetentionPolicy, RetentionRun
 from sessions.models import Session
@@ -110,7 +111,86 @@ def test_policy_ends(manager, policy):
     assert manager.get(address("policy", policy)).status_code == 404
 
 
-@pytest.mark.parametrize("name", ["policy", "policy-preview", "policy-run", "policy-delete"])
+def test_policy_in_years_is_made_shown_and_changed(manager, tenant):
+    sent = {"category": "sessions", "days": "2", "unit": "years", "min_keep": "3", "age_basis": "last_activity", "action": "delete"}
+    made = manager.post(reverse("policy-new"), sent)
+    page = manager.get(made.url)
+    policy = RetentionPolicy.objects.get()
+    assert (policy.days, policy.months, policy.min_keep) == (None, 24, 3)
+    assert (page.context["form"]["days"].value(), page.context["form"]["unit"].value()) == (2, "years")
+    assert "kept 2 years from its last activity, the 3 newest of each person stay" in page.content.decode()
+
+    manager.post(made.url, {**sent, "days": "20", "unit": "months", "expected_version": "1", "enabled": "on"})
+    manager.post(made.url, {**sent, "days": "1", "unit": "days", "expected_version": "1", "enabled": "on"})
+
+    policy.refresh_from_db()
+    assert (policy.days, policy.months, policy.version) == (None, 20, 2)
+
+
+def test_policy_shorter_than_the_tenants_minimum_is_said_at_the_field(manager, tenant):
+    keeping.change(tenant=tenant, retention_minimum_days={"sessions": 60}, by=governance.lethe(tenant))
+
+    response = manager.post(reverse("policy-new"), {"category": "sessions", "days": "1", "unit": "months", "age_basis": "last_activity", "action": "delete"})
+
+    assert response.status_code == 422
+    assert "at least 60 days, says the tenant; 1 month would be shorter" in response.context["form"].errors["days"][0]
+
+
+@pytest.fixture
+def due(policy, old_session):
+    """Past its trial, with everything old enough to go."""
+    RetentionPolicy.objects.update(dry_run_until=None)
+    return policy
+
+
+def test_large_first_run_is_approved_by_a_second_person(manager, due, tenant, sign_in):
+    admin = sign_in(tenant, "tenant_admin")
+    assert "needs a second person" in manager.post(address("policy-preview", due)).content.decode()
+    refused = manager.post(address("policy-run", due), {"expected_version": "1"}, follow=True)
+    assert "would take 100% of its rows" in refused.content.decode()
+    assert address("policy-approve", due) in admin.get(address("policy", due)).content.decode()
+
+    admin.post(address("policy-approve", due), {"expected_version": "1"})
+
+    assert f"{admin.actor.label} approved it" in manager.get(address("policy", due)).content.decode()
+    manager.post(address("policy-run", due), {"expected_version": "1"})
+    retention_runs.work(run_id=RetentionRun.objects.get().pk)
+    assert not Session.objects.exists()
+    page = manager.get(address("policy", due))
+    assert page.context["success"] == RetentionRun.objects.get()
+    assert "rows/s" in page.content.decode()
+
+
+def test_approving_needs_the_role_another_person_and_a_fresh_password(manager, tenant, sign_in, stranger):
+    both = sign_in(tenant, "tenant_admin", "records_manager")
+    policy = retention.create_policy(tenant_id=tenant.pk, category="sessions", age_basis="last_activity", days=30, by=both.actor)
+    where = address("policy-approve", policy)
+
+    assert "You set it yourself" in both.get(address("policy", policy)).content.decode()
+    own = both.post(where, {"expected_version": "1"}, follow=True)
+    assert "Somebody else must agree to it" in own.content.decode()
+    assert (manager.post(where).status_code, stranger.post(where).status_code) == (403, 404)
+    admin = sign_in(tenant, "tenant_admin")
+    session = admin.session
+    session[stepup.KEY] = 0
+    session.save()
+    admin.post(where, {"expected_version": "1"})
+    assert not RetentionPolicy.objects.get().is_approved
+
+
+def test_dry_run_draws_the_line_between_what_goes_and_what_is_due_soon(manager, policy, old_session, tenant):
+    soon = sessions.session(sessions.agent(tenant, "other"), governance.subject(tenant))
+    Session.objects.filter(pk=soon.pk).update(last_active_at=timezone.now() - timedelta(days=25))
+
+    page = manager.post(address("policy-preview", policy))
+
+    values = [point["value"] for point in page.context["points"]]
+    assert (values[0], values[-1], sum(values)) == (1, 1, 2)
+    assert 0 < page.context["cut"] < len(values)
+    assert 'class="cut"' in page.content.decode()
+
+
+@pytest.mark.parametrize("name", ["policy", "policy-preview", "policy-run", "policy-approve", "policy-delete"])
 def test_foreign_policy_is_not_found(stranger, policy, name):
     assert stranger.post(address(name, policy), {"expected_version": "1"}).status_code == 404
 

@@ -7,7 +7,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from governance.domain import keys
+from governance.domain import keeping, keys
 from governance.errors import Unauthenticated
 from governance.ids import shown
 from governance.models import ApiKey, Member, Membership
@@ -265,3 +265,26 @@ def test_quota_list_costs_the_same_for_more_rows(owner, tenant, quota, queries_o
         quotas.create_quota(tenant_id=tenant.pk, scope="tenant", measure=measure, period="day", limit=100, by=owner.actor)
 
     assert queries_of(owner, reverse("quotas")) == one
+
+
+# Keeping
+
+
+def test_rules_of_keeping_are_set_by_the_administrator(sign_in, tenant, viewer):
+    admin = sign_in(tenant, "tenant_admin")
+    data = {
+        "retention_dry_run_days": "3", "retention_second_person_percent": "50", "hold_release_alone": "on",
+        "retention_minimum_days": "runs 180\n\nsessions  30",
+    }  # fmt: skip
+
+    saved = admin.post(reverse("tenant-keeping"), data, follow=True)
+    words = admin.post(reverse("tenant-keeping"), {**data, "retention_minimum_days": "runs long"})
+    unknown = admin.post(reverse("tenant-keeping"), {**data, "retention_minimum_days": "dreams 3"})
+
+    tenant.refresh_from_db()
+    assert keeping.of(tenant) == keeping.Keeping(3, 50, {"runs": 180, "sessions": 30}, True)
+    assert "The rules hold from now on" in saved.content.decode()
+    assert saved.context["keeping_form"]["retention_minimum_days"].value() == "runs 180\nsessions 30"
+    for bad in (words, unknown):
+        assert (bad.status_code, list(bad.context["keeping_form"].errors)) == (422, ["retention_minimum_days"])
+    assert viewer.post(reverse("tenant-keeping"), data).status_code == 403

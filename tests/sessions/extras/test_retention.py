@@ -34,7 +34,8 @@ def retain(tenant):
 
     def run(category="sessions", age_basis="ended", days=30, action="delete", agent=""):
         policy = RetentionPolicy.objects.create(
-            tenant=tenant, category=category, age_basis=age_basis, days=days, action=action, agent=agent
+            tenant=tenant, category=category, age_basis=age_basis, days=days, action=action, agent=agent,
+            approved_version=1,
         )
         now = clock.now()
         row = RetentionRun.objects.create(
