@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from governance.domain import deadlines, keeping, keys, retention, retention_runs
+from governance.domain import deadlines, keeping, keys, registry, retention, retention_runs, selection
 from governance.errors import Invalid, MissingPermission, NotFound, VersionConflict
 from governance.models import AuditEvent, RetentionPolicy, RetentionRun
 from sessions.models import Session
@@ -333,6 +333,41 @@ def test_approval_is_of_the_version_that_was_looked_at(tenant, stranger_tenant, 
         retention.approve_policy(policy=policy, expected_version=2, by=make.actor(stranger_tenant, "tenant_admin"))
     with pytest.raises(MissingPermission):
         retention.approve_policy(policy=policy, expected_version=2, by=records_manager)
+
+
+# -- batches
+
+
+@pytest.mark.parametrize(
+    ("category", "age_basis", "index"),
+    [("sessions", "ended", "session_by_end"), ("sessions", "last_activity", "session_newest"), ("runs", "ended", "run_by_end")],
+)
+def test_page_of_a_backlog_is_read_from_an_index_that_has_its_order(records_manager, subject, category, age_basis, index):
+    policy = policy_for(records_manager, category=category, age_basis=age_basis)
+    target, cutoff = registry.get(category), retention.cutoff_of(policy)
+    age = target.ages[age_basis]
+    behind = selection.after_cursor(target, age, (cutoff - timedelta(days=3), subject.id))
+    page = selection.eligible(policy, target, cutoff).filter(behind).order_by(age, "pk").values_list(age, "pk")[:50]
+    with connection.cursor() as cursor:
+        # On tables as small as these, reading everything would be cheaper.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute("SET LOCAL enable_sort = off")
+
+    plan = page.explain()
+
+    assert f" using {index} " in plan
+    assert "Sort" not in plan
+    [bounds] = [line for line in plan.splitlines() if "Index Cond" in line and "tenant_id" in line and age in line]
+    assert ">=" in bounds
+
+
+@pytest.mark.parametrize(
+    ("size", "took", "following"),
+    [(50, 0.01, 100), (50, 0, 100), (1000, 0.125, 2000), (2000, 0.01, 2000), (400, 0.5, 200), (400, 0.25, 400), (1, 9.0, 1)],
+)
+def test_batches_aim_at_half_of_the_time_they_may_take(size, took, following):
+    assert retention_runs._next_size(size, took) == following
 
 
 # -- processes

@@ -97,7 +97,6 @@ def test_every_reading_scope_changes_nothing(world):
 
     checks_only = {
         "POST /agents/validate": 200,
-        "POST /agents/{agent}/context-preview": 200,
         "POST /subjects/{person}/preview": 200,
         "POST /retention-policies/{policy}/preview": 200,
     }
