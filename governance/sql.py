@@ -6,7 +6,7 @@ written by statements that are prepared once. Everything that is not on that way
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -48,14 +48,30 @@ class Write:
         return execute(self.statement, self.values)
 
 
-def together(*, then: Write, **writes: Write) -> tuple | None:
+def together(*, then: Write, before: Write | None = None, **writes: Write) -> tuple | None:
     """Run several writes in one round trip, then read: the first row of `then`.
 
-    They act at once and see nothing of each other; `then` sees what they return, by their names.
+    They act at once and see nothing of each other; `then` sees what they return, by their names. A statement `before`
+    them, such as one that waits for a lock, is one of its own: they see what was committed meanwhile.
     """
     parts = ", ".join(f"{name} AS ({write.statement})" for name, write in writes.items())
     values = [value for write in writes.values() for value in write.values]
-    return row(f"WITH {parts} {then.statement}", [*values, *then.values])
+    statement = f"WITH {parts} {then.statement}"
+    if before is not None:
+        return script(f"{before.statement}; {statement}", [*before.values, *values, *then.values])
+    return row(statement, [*values, *then.values])
+
+
+def script(statements: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple | None:
+    """Run statements that are separated by semicolons in one round trip; returns the first row of the last one.
+
+    Each sees what the ones before did, and what others have committed until then. Outside a transaction they are one.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(statements, values)
+        while cursor.nextset():
+            pass
+        return cursor.fetchone()
 
 
 class Columns:
@@ -116,15 +132,18 @@ class Reader:
         return (*instances, *found[start:])
 
 
-def insertion(instance: models.Model, **expressions: tuple[str, list[Any]]) -> Write:
-    """Stores a new row. `expressions` are columns that the database computes: `ended_at=("now()", [])`."""
+def insertion(instance: models.Model, *, source: str = "", **expressions: tuple[str, list[Any]]) -> Write:
+    """Stores a new row. `expressions` are columns that the database computes: `ended_at=("now()", [])`.
+
+    With `source`, the name of another part of the statement: a row for each of its rows, none if it has none.
+    """
     meta = instance._meta
     given = {
         field.column: getattr(instance, field.attname) for field in meta.concrete_fields if field.attname not in expressions
     }
     left_to_database = frozenset(name for name, value in given.items() if isinstance(value, DatabaseDefault))
     statement, json_columns = _insertion(
-        type(instance), left_to_database, tuple((name, text) for name, (text, _) in expressions.items())
+        type(instance), left_to_database, tuple((name, text) for name, (text, _) in expressions.items()), source
     )
     values = [
         Jsonb(value) if column in json_columns and value is not None else value
@@ -136,13 +155,13 @@ def insertion(instance: models.Model, **expressions: tuple[str, list[Any]]) -> W
 
 @lru_cache(maxsize=256)
 def _insertion(
-    model: type[models.Model], left_to_database: frozenset[str], expressions: tuple[tuple[str, str], ...]
+    model: type[models.Model], left_to_database: frozenset[str], expressions: tuple[tuple[str, str], ...], source: str
 ) -> tuple[str, frozenset[str]]:
     meta, computed = model._meta, dict(expressions)
     plain = [field.column for field in meta.concrete_fields if field.attname not in computed and field.column not in left_to_database]
     columns = [*plain, *(meta.get_field(name).column for name in computed)]
     values = [*("%s" for _ in plain), *computed.values()]
-    statement = 'INSERT INTO "{}" ({}) VALUES ({})'.format(
-        meta.db_table, ", ".join(f'"{column}"' for column in columns), ", ".join(values)
+    statement = ('INSERT INTO "{}" ({}) SELECT {} FROM {}' if source else 'INSERT INTO "{}" ({}) VALUES ({})').format(
+        meta.db_table, ", ".join(f'"{column}"' for column in columns), ", ".join(values), source
     )
     return statement, frozenset(field.column for field in meta.concrete_fields if isinstance(field, models.JSONField))

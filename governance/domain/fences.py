@@ -125,12 +125,12 @@ def executor(*, request_id: UUID, lease_no: int) -> Iterator[None]:
 def translate(error: BaseException) -> SubjectFenced | Held | None:
     """The refusal of the database's guards as an error of ours; None for any other error."""
     refusals = {"LE001": SubjectFenced, "LE002": Held}
-    return refusals[state]() if (state := _sqlstate(error)) in refusals else None
+    return refusals[state]() if (state := sqlstate(error)) in refusals else None
 
 
 def is_lock_timeout(error: BaseException) -> bool:
     """Whether the error is PostgreSQL's, that a lock was not to be had in time."""
-    return _sqlstate(error) == _LOCK_NOT_AVAILABLE
+    return sqlstate(error) == _LOCK_NOT_AVAILABLE
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def _lift(fence: Fence, by: Actor) -> None:
     )
 
 
-def _sqlstate(error: BaseException | None) -> str | None:
+def sqlstate(error: BaseException | None) -> str | None:
     """The SQLSTATE of a psycopg error, or of the one that Django wrapped."""
     while error is not None:
         if state := getattr(error, "sqlstate", None):

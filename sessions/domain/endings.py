@@ -3,86 +3,97 @@
 Every function works inside the caller's transaction and expects the run's row to be locked, the session's before it.
 """
 
-from decimal import Decimal
-
 from psycopg.types.json import Jsonb
 
 from governance import sql
-from sessions.domain import approvals, events, history, leases, quotas
+from sessions import notify
+from sessions.domain import approvals, history, leases, quotas
 from sessions.models import Item, Run, Session
 
 
-def end(run: Run, status: str, last_events: list[tuple[str, dict]]) -> None:
-    """Write the final status with the totals of the ledger. The caller holds the run's row."""
-    known_cost, last_seq, holds_quota = _total(run)
-    run.status, run.lease_expires_at, run.request = status, None, {}
-    if last_events[0][0] == "run.completed":
-        last_events[0][1].update(_usage_of(run))
-    writes = {
-        "run": sql.Write(_END, [*(_stored(getattr(run, name)) for name in _WRITTEN), run.id]),
-        "event": events.insertion(run=run, first_seq=last_seq + 1, events=last_events),
-    }
-    if run.session_id is not None:
-        writes["session"] = leases.releasing(session_id=run.session_id, run_id=run.id)
-    wake = events.waking(run)
-    ended = sql.together(**writes, then=sql.Write(wake.statement + ", ended_at FROM run", wake.values))
-    run.ended_at = ended[1] if ended else None
-    if holds_quota:
-        quotas.settle(run=run, cost=known_cost)
+def end(run: Run, status: str, event: tuple[str, dict]) -> None:
+    """Write the final status with the totals of the ledger, and the last event. The caller holds the run's row."""
+    _ended(run, sql.script(_END, _values(run, status, event)))
 
 
-_WRITTEN = (
-    "status", "error", "output", "model_name", "model_calls", "tool_calls", "input_tokens", "cached_tokens", "output_tokens",
-    "reasoning_tokens", "cost",
-)  # fmt: skip
-_END = (
-    "UPDATE agent_sessions_run SET ended_at = statement_timestamp(), lease_expires_at = NULL, request = '{}', "
-    + ", ".join(f"{name} = %s" for name in _WRITTEN)
-    + " WHERE id = %s RETURNING ended_at"
-)
+def end_running(run: Run, status: str, event: tuple[str, dict]) -> bool | None:
+    """`end` for who executes the run, locks included, in one round trip outside a transaction.
+
+    Returns whether another run is queued behind it; None when it does not run any more.
+    """
+    # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
+    lock = "SELECT FROM agent_sessions_session WHERE id = %(session)s FOR UPDATE; "
+    row = sql.script(lock + _END, _values(run, status, event) | {"unfinished": [Run.Status.RUNNING]})
+    return _ended(run, row) if row else None
+
+
+def _values(run: Run, status: str, event: tuple[str, dict]) -> dict:
+    kind, data = event
+    return {
+        "run": run.id, "session": run.session_id, "first_seq": run.first_seq, "status": status, "error": _stored(run.error),
+        "output": _stored(run.output), "type": kind, "data": Jsonb(data), "channel": notify.EVENTS, "hex": run.id.hex,
+        "unfinished": [Run.Status.RUNNING, Run.Status.QUEUED, Run.Status.AWAITING_APPROVAL],
+    }  # fmt: skip
 
 
 def _stored(value):
-    return Jsonb(value) if isinstance(value, dict | list) else value
+    return Jsonb(value) if value is not None else None
+
+
+def _ended(run: Run, row: tuple | None) -> bool:
+    run.lease_expires_at, run.request = None, {}
+    if row is None:
+        return False
+    (
+        run.status, run.ended_at, run.model_name, run.model_calls, run.tool_calls, run.input_tokens, run.cached_tokens,
+        run.output_tokens, run.reasoning_tokens, run.cost, known_cost, holds_quota, is_next, _,
+    ) = row  # fmt: skip
+    if holds_quota:
+        quotas.settle(run=run, cost=known_cost)
+    return is_next
+
+
+# The lower bound of the items keeps this cheap in a session of any length. Who is queued is asked while the session's
+# row is locked: whoever queues later finds it free.
+_END = """
+WITH totals AS (
+  SELECT count(*) AS calls, coalesce((array_agg(model ORDER BY number DESC))[1], '') AS model,
+         coalesce(sum(input_tokens), 0) AS input, coalesce(sum(cached_tokens), 0) AS cached,
+         coalesce(sum(output_tokens), 0) AS output, coalesce(sum(reasoning_tokens), 0) AS reasoning,
+         coalesce(sum(cost), 0) AS known_cost, count(*) > 0 AND count(cost) = count(*) AS is_priced
+  FROM agent_sessions_modelcall WHERE run_id = %(run)s),
+ended AS (
+  UPDATE agent_sessions_run run SET
+    status = %(status)s, error = %(error)s, output = %(output)s, ended_at = statement_timestamp(), lease_expires_at = NULL,
+    request = '{}', model_name = totals.model, model_calls = totals.calls, input_tokens = totals.input,
+    cached_tokens = totals.cached, output_tokens = totals.output, reasoning_tokens = totals.reasoning,
+    cost = CASE WHEN totals.is_priced THEN totals.known_cost END,
+    tool_calls = (SELECT count(*) FROM agent_sessions_item
+                  WHERE session_id = %(session)s AND seq >= %(first_seq)s AND run_id = %(run)s AND kind = 'tool_result')
+  FROM totals WHERE run.id = %(run)s AND run.status = ANY(%(unfinished)s)
+  RETURNING run.*, totals.known_cost),
+event AS (
+  INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data)
+  SELECT id, 1 + (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %(run)s), tenant_id, subject_id,
+         %(type)s, %(data)s || CASE WHEN %(type)s = 'run.completed' THEN jsonb_build_object(
+           'usage', jsonb_build_object('input_tokens', input_tokens, 'cached_tokens', cached_tokens,
+                                       'output_tokens', output_tokens, 'reasoning_tokens', reasoning_tokens),
+           'cost', trim_scale(cost)::text) ELSE '{}' END
+  FROM ended),
+released AS (
+  UPDATE agent_sessions_session SET lease_run_id = NULL, lease_expires_at = NULL, last_active_at = statement_timestamp()
+  WHERE id = %(session)s AND lease_run_id = %(run)s)
+SELECT status, ended_at, model_name, model_calls, tool_calls, input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost,
+       known_cost, EXISTS (SELECT FROM agent_sessions_quotareservation WHERE run_id = %(run)s),
+       EXISTS (SELECT FROM agent_sessions_run WHERE session_id = %(session)s AND status = 'queued' AND id <> %(run)s),
+       pg_notify(%(channel)s, %(hex)s)
+FROM ended
+"""
 
 
 def items_of(run: Run):
     """The run's own items. The lower bound keeps this cheap in a session of any length."""
     return Item.objects.filter(session_id=run.session_id, seq__gte=run.first_seq or 0, run_id=run.id)
-
-
-def _total(run: Run) -> tuple[Decimal, int, bool]:
-    """Put the ledger's totals on the run. Returns the known part of its cost, its last event's seq, and whether a quota
-    holds something for it."""
-    (
-        run.model_calls, run.model_name, run.input_tokens, run.cached_tokens, run.output_tokens, run.reasoning_tokens,
-        known_cost, is_priced, run.tool_calls, last_seq, holds_quota,
-    ) = sql.row(_TOTALS, [run.session_id, run.first_seq, run.id, run.id, run.id, run.id])  # fmt: skip
-    run.cost = known_cost if is_priced else None
-    return known_cost, last_seq, holds_quota
-
-
-# The lower bound of the items keeps this cheap in a session of any length.
-_TOTALS = """
-SELECT count(*), coalesce((array_agg(model ORDER BY number DESC))[1], ''),
-       coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint,
-       coalesce(sum(output_tokens), 0)::bigint, coalesce(sum(reasoning_tokens), 0)::bigint,
-       coalesce(sum(cost), 0), count(*) > 0 AND count(cost) = count(*),
-       (SELECT count(*) FROM agent_sessions_item WHERE session_id = %s AND seq >= %s AND run_id = %s AND kind = 'tool_result'),
-       (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %s),
-       EXISTS (SELECT FROM agent_sessions_quotareservation WHERE run_id = %s)
-FROM agent_sessions_modelcall WHERE run_id = %s
-"""
-
-
-def _usage_of(run: Run) -> dict:
-    return {
-        "usage": {
-            "input_tokens": run.input_tokens, "cached_tokens": run.cached_tokens,
-            "output_tokens": run.output_tokens, "reasoning_tokens": run.reasoning_tokens,
-        },
-        "cost": f"{run.cost.normalize():f}" if run.cost is not None else None,
-    }  # fmt: skip
 
 
 def last_event(run: Run, status: str, error: dict | None, output: dict | None) -> tuple[str, dict]:
@@ -116,11 +127,11 @@ def interrupt(*, run: Run, session: Session | None) -> None:
         )  # fmt: skip
         Session.objects.filter(id=session.id).update(head_seq=session.head_seq, version=session.version + 1)
         history.insert(session=session, first_seq=session.head_seq, entries=[note])
-    end(run, Run.Status.INTERRUPTED, [("run.interrupted", {"reason": "lost"})])
+    end(run, Run.Status.INTERRUPTED, ("run.interrupted", {"reason": "lost"}))
 
 
 def withdraw_waiting(session: Session) -> None:
     """A new message goes on without the calls that still wait for a person."""
     for waiting in Run.objects.select_for_update().filter(session_id=session.id, status=Run.Status.AWAITING_APPROVAL):
         approvals.withdraw(run=waiting)
-        end(waiting, Run.Status.INTERRUPTED, [("run.interrupted", {"reason": "superseded"})])
+        end(waiting, Run.Status.INTERRUPTED, ("run.interrupted", {"reason": "superseded"}))

@@ -62,17 +62,9 @@ def waking(run: Run) -> sql.Write:
     return sql.Write("SELECT pg_notify(%s, %s)", [notify.EVENTS, run.id.hex])
 
 
-def insert(
-    *, run: Run, first_seq: int, events: Sequence[tuple[str, dict]], lazily: bool = False, **writes: sql.Write
-) -> None:
-    """Write events, and `writes` with them, and wake the readers.
-
-    `lazily` does not wait for the disk: for what may be lost with the server.
-    """
-    wake = waking(run)
-    if lazily:
-        wake = sql.Write(wake.statement + ", set_config('synchronous_commit', 'off', true)", wake.values)
-    sql.together(**writes, events=insertion(run=run, first_seq=first_seq, events=events), then=wake)
+def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> None:
+    """Write events and wake the readers."""
+    sql.together(events=insertion(run=run, first_seq=first_seq, events=events), then=waking(run))
 
 
 def append(*, run: Run, events: Sequence[tuple[str, dict]]) -> None:

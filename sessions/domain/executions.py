@@ -14,7 +14,7 @@ from governance.ids import shown
 from sessions import dispatch, notify
 from sessions.context.tokens import count_item
 from sessions.domain import approvals, endings, events, history, leases
-from sessions.models import Item, Run, Session
+from sessions.models import Item, Run, RunEvent, Session
 
 
 def begin(run: Run, session: Session | None, *, running: bool) -> None:
@@ -44,9 +44,44 @@ def begin(run: Run, session: Session | None, *, running: bool) -> None:
     sql.together(**writes, then=events.waking(run))
 
 
-def _insertion(run: Run) -> sql.Write:
-    lease = (leases.UNTIL, [settings.LETHE["lease_seconds"]])
-    return sql.insertion(run, started_at=("statement_timestamp()", []), lease_expires_at=lease)
+def begin_at_once(run: Run, session: Session) -> bool:
+    """`begin` for a new run, locks included, in one round trip outside a transaction.
+
+    False when the session is not open and free of other runs; then nothing was stored.
+    """
+    content = {"text": run.request["message"]}
+    item = Item(
+        session_id=session.id, tenant_id=run.tenant_id, subject_id=run.subject_id, run_id=run.id, kind=Item.Kind.MESSAGE,
+        role="user", content=content, tokens=count_item("message", content),
+    )  # fmt: skip
+    event = RunEvent(
+        run_id=run.id, seq=1, tenant_id=run.tenant_id, subject_id=run.subject_id, type="run.started", data=_as_started(run, session)
+    )
+    asked, run.request = run.request, _kept(run.request)
+    run.status, run.attempts = Run.Status.RUNNING, 1
+    taken = sql.together(
+        before=sql.Write("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [session.id]),
+        taken=leases.taking_free(session=session, run=run),
+        item=sql.insertion(item, source="taken", seq=_HEAD, turn=("taken.turns", []), group=_HEAD),
+        run=_insertion(run, source="taken", first_seq=_HEAD),
+        event=sql.insertion(event, source="taken"),
+        then=sql.Write("SELECT head_seq, turns, version, pg_notify(%s, %s) FROM taken", events.waking(run).values),
+    )
+    if taken is None:
+        run.request, run.status, run.attempts = asked, Run.Status.QUEUED, 0
+        return False
+    session.head_seq, session.turns, session.version, _ = taken
+    session.lease_run_id, run.first_seq, run.session, run._state.adding = run.id, session.head_seq, session, False
+    return True
+
+
+_HEAD = ("taken.head_seq", [])
+
+
+def _insertion(run: Run, *, source: str = "", **expressions: tuple[str, list]) -> sql.Write:
+    expressions["started_at"] = ("statement_timestamp()", [])
+    expressions["lease_expires_at"] = (leases.UNTIL, [settings.LETHE["lease_seconds"]])
+    return sql.insertion(run, source=source, **expressions)
 
 
 def _as_started(run: Run, session: Session | None) -> dict:
@@ -70,9 +105,13 @@ def _message(run: Run, session: Session) -> sql.Write:
         kind=Item.Kind.MESSAGE, role="user", content=content, turn=session.turns, group=session.head_seq,
         tokens=count_item("message", content), run_id=run.id,
     )  # fmt: skip
-    # The words live in the history now; the row keeps what a continuation needs.
-    run.request = {name: request[name] for name in ("parameters", "culture") if request.get(name)}
+    run.request = _kept(request)
     return history.insertion(session=session, first_seq=session.head_seq, entries=[entry])
+
+
+def _kept(request: dict) -> dict:
+    """What a continuation needs. The words live in the history now."""
+    return {name: request[name] for name in ("parameters", "culture") if request.get(name)}
 
 
 def begin_next(*, session_id: UUID, where: str = "here") -> Run | None:
@@ -89,7 +128,7 @@ def begin_next(*, session_id: UUID, where: str = "here") -> Run | None:
         if run is None:
             return None
         if run.cancel_requested_at is not None:
-            endings.end(run, Run.Status.CANCELLED, [("run.cancelled", {})])
+            endings.end(run, Run.Status.CANCELLED, ("run.cancelled", {}))
             return None
         if "message" in run.request:
             endings.withdraw_waiting(session)
@@ -130,29 +169,36 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
 
     Returns False when the run was ended by somebody else, or its lease is lost.
     """
-    with transaction.atomic():
-        if run.session_id is not None:
-            # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
-            sql.execute("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [run.session_id])
-        found = _LOCKED.first([run.id])
-        if found is None:
-            return False
-        (locked,) = found
-        locked.error, locked.output = error, output
-        if status == Run.Status.AWAITING_APPROVAL:
-            _pause(locked)
-        else:
-            if locked.cancel_reason == "rollback" and status in (Run.Status.INTERRUPTED, Run.Status.CANCELLED):
-                endings.items_of(locked).update(is_hidden=True)
-            endings.end(locked, status, [endings.last_event(locked, status, error, output)])
-        # Asked while the session's row is locked by its release: who queues later finds it free.
-        is_next = locked.session_id is not None and leases.has_queued(locked.session_id)
+    run.error, run.output = error, output
+    if status in _BY_ITSELF:
+        is_next = endings.end_running(run, status, endings.last_event(run, status, error, output))
+    else:
+        is_next = _stop(run, status)
     if is_next:
-        begin_next(session_id=locked.session_id)
-    return True
+        begin_next(session_id=run.session_id)
+    return is_next is not None
 
 
-_LOCKED = sql.Reader("SELECT {run} FROM agent_sessions_run run WHERE id = %s AND status = 'running' FOR UPDATE", run=Run)
+# How a run ends when nobody asked it to stop.
+_BY_ITSELF = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.BUDGET_EXCEEDED)
+
+
+@transaction.atomic
+def _stop(run: Run, status: str) -> bool | None:
+    """Pause or stop a running run. Returns whether another is queued behind it; None when it does not run any more."""
+    if run.session_id is not None:
+        leases.lock(run.session_id)
+    locked = Run.objects.select_for_update().filter(id=run.id, status=Run.Status.RUNNING).first()
+    if locked is None:
+        return None
+    locked.error, locked.output = run.error, run.output
+    if status == Run.Status.AWAITING_APPROVAL:
+        _pause(locked)
+    else:
+        if locked.cancel_reason == "rollback":
+            endings.items_of(locked).update(is_hidden=True)
+        endings.end(locked, status, endings.last_event(locked, status, run.error, run.output))
+    return locked.session_id is not None and leases.has_queued(locked.session_id)
 
 
 def hand_back(*, run: Run) -> None:

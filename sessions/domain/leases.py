@@ -14,6 +14,8 @@ from governance import sql
 from sessions.models import Run, Session
 
 FRONT = 10
+# As the condition of the index run_unfinished_of_session has it.
+_IS_UNFINISHED = "status IN ('queued', 'running', 'awaiting_approval')"
 # A lease that is taken or renewed now, by the clock of the database; `until` is the same for the ORM.
 UNTIL = "statement_timestamp() + make_interval(secs => %s)"
 
@@ -50,6 +52,17 @@ def taking(*, session: Session, run: Run) -> sql.Write:
     )
 
 
+def taking_free(*, session: Session, run: Run) -> sql.Write:
+    """Gives an open session without other runs to `run` and counts its message, as `taken` with the new counters."""
+    return sql.Write(
+        f"UPDATE agent_sessions_session SET lease_run_id = %s, lease_expires_at = {UNTIL}, last_active_at = statement_timestamp(),"
+        " head_seq = head_seq + 1, turns = turns + 1, version = version + 1"
+        f" WHERE id = %s AND status = 'open' AND lease_run_id IS NULL AND NOT EXISTS ("
+        f"SELECT FROM agent_sessions_run WHERE session_id = %s AND {_IS_UNFINISHED}) RETURNING head_seq, turns, version",
+        [run.id, settings.LETHE["lease_seconds"], session.id, session.id],
+    )
+
+
 def renew(*, run_id: UUID, session_id: UUID | None) -> bool:
     """The heartbeat of whoever executes the run. False: the lease is lost, stop."""
     if not Run.objects.filter(id=run_id, status=Run.Status.RUNNING).update(lease_expires_at=until()):
@@ -79,8 +92,7 @@ def unfinished(session_id: UUID) -> list[Run]:
 
 
 _UNFINISHED = sql.Reader(
-    "SELECT {run} FROM agent_sessions_run run"
-    " WHERE session_id = %s AND status IN ('queued', 'running', 'awaiting_approval') ORDER BY priority DESC, id",
+    "SELECT {run} FROM agent_sessions_run run WHERE session_id = %s AND " + _IS_UNFINISHED + " ORDER BY priority DESC, id",
     run=sql.Columns(Run, only=["id", "status", "priority", "tenant_id", "subject_id"]),
 )
 

@@ -21,6 +21,7 @@ from governance.domain import fences
 from governance.errors import SubjectFenced
 from governance.models import Subject
 from governance.text import clean_json
+from sessions import notify
 from sessions.domain import approvals, blobs, events, history, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
@@ -28,6 +29,8 @@ from sessions.models import Approval, Item, ModelCall, Run, Session
 from sessions.threads import in_thread
 
 _DELTA_SECONDS = 0.05
+# What `lease_held()` raises in the database.
+LEASE_LOST = "LE005"
 # Progress that need not be on disk before the work goes on: the ledger keeps the report itself.
 _LAZY = frozenset({"context.assembled"})
 _NAMED_BY_ITEM = {"message.completed": ("text",), "tool.called": ("name", "arguments"),
@@ -173,6 +176,10 @@ class RunStore:
         except SubjectFenced:
             self.stop_reason = "fenced"
             raise RunStopped("fenced") from None
+        except DatabaseError as error:
+            if fences.sqlstate(error) == LEASE_LOST:
+                self._lost()
+            raise
 
     def _flush_in_background(self) -> None:
         if self._flusher is None or self._flusher.done():
@@ -191,24 +198,26 @@ class RunStore:
                     return
             self._buffer.written_at = time.monotonic()
 
-    @transaction.atomic
     def _add(self, entries: list[Entry], new_events: list[tuple[str, dict]], call: CallRecord | None) -> list[ItemView]:
         views = self._number(entries)
         writes: dict[str, sql.Write] = {}
         if views and self.session is not None:
-            self._claim(len(views))
             rows = [self._row(view) for view in views]
+            writes["claim"] = self._claim(len(views))
             writes["items"] = history.insertion(session=self.session, first_seq=views[0].seq, entries=rows)
         if call is not None:
             writes["ledger"] = self._ledger(call)
-        self._write_events([self._named(event, views) for event in new_events], **writes)
+        self._write([self._named(event, views) for event in new_events], **writes)
+        if "claim" in writes:
+            self.session.version += 1
+            self.session.head_seq += len(views)
         self._items = [*self._items, *views]
         self._note_progress(views)
         return views
 
     def _emit(self, new_events: list[tuple[str, dict]]) -> None:
         # Deltas and progress may be lost with the server; what is paid for is written by `_add`.
-        self._write_events(new_events, lazily=True)
+        self._write(new_events, lazily=True)
 
     @transaction.atomic
     def _ask(self, calls: list[PendingCall]) -> None:
@@ -229,17 +238,13 @@ class RunStore:
         if not Run.objects.filter(id=self.run.id, status=Run.Status.RUNNING).update(effects=self.run.effects):
             self._lost()
 
-    def _claim(self, number: int) -> None:
-        """Reserve `number` seqs: one conditional UPDATE, refused when the lease or the version is not ours any more."""
-        changed = sql.execute(
+    def _claim(self, number: int) -> sql.Write:
+        """Reserves `number` seqs, unless the lease or the version is not ours any more."""
+        return sql.Write(
             "UPDATE agent_sessions_session SET version = version + 1, head_seq = head_seq + %s, last_active_at = statement_timestamp()"
-            " WHERE id = %s AND lease_run_id = %s AND version = %s",
+            " WHERE id = %s AND lease_run_id = %s AND version = %s RETURNING id",
             [number, self.session.id, self.run.id, self.session.version],
         )
-        if not changed:
-            self._lost()
-        self.session.version += 1
-        self.session.head_seq += number
 
     def _lost(self):
         self.stop_reason = self.stop_reason or "lease_lost"
@@ -293,14 +298,24 @@ class RunStore:
         )  # fmt: skip
         return sql.insertion(line)
 
-    def _write_events(self, new_events: list[tuple[str, dict]], *, lazily: bool = False, **writes: sql.Write) -> None:
-        """Buffered deltas first, then `new_events`; `writes` go along."""
+    def _write(self, new_events: list[tuple[str, dict]], *, lazily: bool = False, **writes: sql.Write) -> None:
+        """Buffered deltas first, then `new_events`, and `writes` with them, in one round trip.
+
+        `lazily` does not wait for the disk: for what may be lost with the server.
+        """
         pending = [*self._buffer.take(), *new_events]
+        then, values = ["1"], []
+        if "claim" in writes:
+            then.append("lease_held(EXISTS (SELECT FROM claim))")
         if pending:
-            events.insert(run=self.run, first_seq=self._event_seq + 1, events=pending, lazily=lazily, **writes)
-            self._event_seq += len(pending)
-        elif writes:
-            sql.together(**writes, then=sql.Write("SELECT 1"))
+            writes["events"] = events.insertion(run=self.run, first_seq=self._event_seq + 1, events=pending)
+            then.append("pg_notify(%s, %s)")
+            values += [notify.EVENTS, self.run.id.hex]
+        if lazily:
+            then.append("set_config('synchronous_commit', 'off', true)")
+        if writes:
+            sql.together(**writes, then=sql.Write("SELECT " + ", ".join(then), values))
+        self._event_seq += len(pending)
 
     def _note_progress(self, views: list[ItemView]) -> None:
         for view in views:

@@ -164,10 +164,12 @@ def _stored(agent, version, document, request, by, subject, where, reservation) 
         cost=definition.limits.cost if definition.limits else None,
     )  # fmt: skip
     try:
-        with transaction.atomic():
-            begun = _placed(run, session, definition, request, where)
-            if reservation is not None:
-                idempotency.bind(reservation, run=run)
+        begun = _begun_at_once(run, session, request, where, reservation)
+        if not begun:
+            with transaction.atomic():
+                begun = _placed(run, session, definition, request, where)
+                if reservation is not None:
+                    idempotency.bind(reservation, run=run)
     except BaseException:
         quotas.release(run_id=run.id)
         raise
@@ -190,6 +192,13 @@ def _open(agent, version, definition, request, subject, by) -> Session:
         # The common refusal costs one read and takes no lock.
         raise SessionBusy(run_id=shown("run", session.lease_run_id))
     return session
+
+
+def _begun_at_once(run: Run, session: Session | None, request: RunRequest, where: str, reservation) -> bool:
+    """Most turns find their session free, and have nothing else to store. False: nothing was stored, look closer."""
+    if session is None or where != "here" or reservation is not None or request.attachments:
+        return False
+    return executions.begin_at_once(run, session)
 
 
 def _placed(run: Run, session: Session | None, definition, request: RunRequest, where: str) -> bool:
@@ -251,7 +260,7 @@ def cancel(*, run: Run, by: Actor) -> Run:
         _ask_to_stop(locked, reason="cancelled")
         return locked
     approvals.withdraw(run=locked)
-    endings.end(locked, Run.Status.CANCELLED, [("run.cancelled", {})])
+    endings.end(locked, Run.Status.CANCELLED, ("run.cancelled", {}))
     return locked
 
 

@@ -428,7 +428,7 @@ def test_a_turn_adds_the_same_rows_at_any_length(say):
 
 
 # What runs on a busy server in plain view: one more statement a turn is a decision.
-STATEMENTS = 15
+STATEMENTS = 8
 
 
 def test_a_turn_is_this_many_statements(say, monkeypatch):
