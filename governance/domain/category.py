@@ -3,6 +3,7 @@
 `plan` is the only predicate. Preview, export, erasure and verification select rows through it and through nothing else.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -211,8 +212,10 @@ class Drift(Exception):
         super().__init__(f"{category}: {rows} rows were not in the plan")
 
 
-class Category:
+class Category(ABC):
     """One kind of personal data. Derive from this, or declare a `TableCategory` for one table.
+
+    A category that leaves out one of the abstract methods cannot be made, so the process that declares it does not start.
 
     `erase` runs in the caller's transaction, opens none, calls no network and sends no signal. A failure raises;
     nothing is swallowed, and a missing answer is not an answer.
@@ -241,20 +244,21 @@ class Category:
     # Rows can be hidden and rebuilt without a person: see `hide` and `regenerate`.
     can_regenerate: bool = False
 
+    @abstractmethod
     def plan(self, *, scope: Scope) -> Iterator[Chunk]:
         """The rows of the scope, in order, cut into chunks. Reads one snapshot when the caller opened one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sample(self, *, scope: Scope, limit: int = 20) -> list[Sample]:
-        raise NotImplementedError
+        """The first rows of the plan, for a person to look at."""
 
+    @abstractmethod
     def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
         """The rows as JSON objects, in the order of the plan."""
-        raise NotImplementedError
 
+    @abstractmethod
     def erase(self, *, scope: Scope, chunk: Chunk) -> Erased:
         """Erase exactly the chunk's rows. Raises Drift, and thereby undoes the batch, when an unknown row is among them."""
-        raise NotImplementedError
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of what `export` yields."""
@@ -264,9 +268,9 @@ class Category:
         """Store exported rows again, for the scope's subject. None: such rows belong to the installation that made them."""
         return None
 
+    @abstractmethod
     def verify(self, *, scope: Scope) -> int:
         """How many rows any read path still finds, beside those that the scope spares."""
-        raise NotImplementedError
 
     def held(self, *, scope: Scope) -> Held:
         """What the scope spares."""
@@ -296,19 +300,19 @@ class Category:
 
     def hide(self, *, tenant_id: UUID, ids: list[str]) -> int:
         """Take derived rows out of every read path until they are rebuilt or deleted. Rows that are hidden stay so."""
-        raise NotImplementedError
+        raise TypeError(f"Rows of {self.key} are not hidden.")
 
     def regenerate(self, *, tenant_id: UUID, row_id: str, sources: list[Any]) -> None:
         """Rebuild a hidden row from these sources (lineage.Source) and nothing else, note them as its lineage, and show
         it again. Opens its own transaction. Raises when it cannot.
         """
-        raise NotImplementedError
+        raise TypeError(f"Rows of {self.key} are not rebuilt.")
 
     def delete_rows(self, *, tenant_id: UUID, ids: list[str]) -> int:
         """Delete rows by key, in the caller's transaction. Returns how many there were."""
-        raise NotImplementedError
+        raise TypeError(f"Rows of {self.key} are not deleted one by one.")
 
-    def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:
+    def rehome(self, *, tenant_id: UUID, ids: list[UUID]) -> None:  # noqa: B027 -- most rows are not shared
         """Move what living rows share with these out of them, before they are deleted with all that goes along."""
 
     def count(self, *, plan: list[Chunk]) -> Counts:

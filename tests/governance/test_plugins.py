@@ -123,6 +123,7 @@ class Crm(AppConfig):
             key, title, stores, writers = "cards", "Cards", (SpoolDir("cards"),), ("crm",)
             about = Processing(purposes=("know whom we called",), legal_basis="contract")
             limit = NoLimit("Test.", date(2026, 11, 30))
+            plan = sample = export = erase = verify = lambda self, **names: ()
 
         register(Cards())
 """
@@ -141,3 +142,11 @@ def test_app_of_the_operator_registers_its_category(tmp_path):
     answer = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, timeout=120, check=True)
 
     assert answer.stdout.strip() == "True"
+
+
+def test_category_that_leaves_something_out_cannot_be_made():
+    class Cards(Category):
+        key, title = "cards", "Cards"
+
+    with pytest.raises(TypeError, match="erase"):
+        Cards()
