@@ -11,6 +11,6 @@ END $$;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("agent_sessions", "0009_fewer_indexes")]
+    dependencies = [("agent_sessions", "0010_indexes_by_end")]
 
     operations = [migrations.RunSQL(CREATE, "DROP FUNCTION lease_held(boolean)")]
