@@ -36,7 +36,7 @@ def test_restrict_raises_the_epoch_and_is_audited(subject, officer):
     stored = Subject.objects.get(pk=subject.pk)
     assert (stored.epoch, stored.state, fence.mode) == (2, "restricted", "restrict")
     event = AuditEvent.objects.get(action="subject.restricted")
-    assert event.payload == {"mode": "restrict", "request": None, "epoch": 2}
+    assert event.payload == {"mode": "restrict", "reason": "other", "request": None, "epoch": 2}
 
 
 def test_restrict_twice_is_one_fence(subject, officer):

@@ -18,7 +18,7 @@ def test_ready_says_what_it_checked(client, db):
     answer = client.get("/readyz")
 
     assert (answer.status_code, answer.json()) == (
-        200, {"ready": True, "checks": {"database": True, "migrations": True, "accepting": True}},
+        200, {"ready": True, "checks": {"database": True, "migrations": True, "accepting": True, "quarantine": True}},
     )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def test_not_ready_without_a_database(client, db):
         answer = client.get("/readyz")
 
     assert (answer.status_code, answer.json()) == (
-        503, {"ready": False, "checks": {"database": False, "migrations": False, "accepting": True}},
+        503, {"ready": False, "checks": {"database": False, "migrations": False, "accepting": True, "quarantine": True}},
     )  # fmt: skip
 
 

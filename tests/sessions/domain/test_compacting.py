@@ -55,6 +55,11 @@ def talk(say):
 def nothing_left_running(db):
     """No summary is still being written when the tables are emptied."""
     yield
+    rested()
+
+
+def rested():
+    """Wait for summaries that are being written after runs."""
     runner.runner().call(background.finished()).result(60)
 
 
@@ -189,14 +194,17 @@ def test_what_is_no_summary_is_not_kept_and_the_run_goes_on(compacts, talk, monk
 
 
 def test_failing_summariser_is_left_alone_for_a_while(compacts, talk, monkeypatch):
+    # Longer than any machine takes for five turns.
+    monkeypatch.setattr("sessions.domain.summaries.FIRST_WAIT", timedelta(minutes=30))
     compacts(strategy="summarization", trigger_turns=3, background=False)
     monkeypatch.setattr("sessions.engine.demo_text._summary", lambda message, earlier: "")
     monkeypatch.setattr("sessions.engine.demo.SIGNATURE", "")
 
     talk(5)
+    rested()
 
     assert Summary.objects.count() == 1
-    Summary.objects.update(created_at=F("created_at") - timedelta(minutes=2))
+    Summary.objects.update(created_at=F("created_at") - timedelta(minutes=31))
     talk(1)
     assert Summary.objects.count() == 2
 
