@@ -48,6 +48,8 @@ def planted(tenant, canaries):
     return subject
 
 
+# It reads every file of the server, with the databases and the WAL of the tests that run beside it.
+@pytest.mark.timeout(900)
 @pytest.mark.django_db(transaction=True)
 def test_purged_bytes_are_in_no_file_and_in_no_wal(canaries, settings):
     """D3 and D4, small: the receipt says purged, and then the files say so too."""
