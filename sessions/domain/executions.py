@@ -3,6 +3,7 @@
 Whoever executes a run holds its session's lease. Locks are taken in one order: the session, then the run.
 """
 
+from contextlib import nullcontext
 from uuid import UUID
 
 from django.conf import settings
@@ -13,7 +14,7 @@ from governance import sql
 from governance.ids import shown
 from sessions import dispatch, notify
 from sessions.context.tokens import count_item
-from sessions.domain import approvals, endings, events, history, leases
+from sessions.domain import approvals, endings, events, history, leases, metering
 from sessions.models import Item, Run, RunEvent, Session
 
 
@@ -171,7 +172,9 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
     """
     run.error, run.output = error, output
     if status in _BY_ITSELF:
-        is_next = endings.end_running(run, status, endings.last_event(run, status, error, output))
+        # Whoever sees a run ended sees its share of the quotas settled, too.
+        with transaction.atomic() if metering.known(run.tenant_id).quotas else nullcontext():
+            is_next = endings.end_running(run, status, endings.last_event(run, status, error, output))
     else:
         is_next = _stop(run, status)
     if is_next:
