@@ -129,6 +129,11 @@ waive(
     "folder:static",
     "folder:run",
     "folder:beat-schedule",
+    # As other builds of Python write it.
+    "folder:beat-schedule.bak",
+    "folder:beat-schedule.dat",
+    "folder:beat-schedule.db",
+    "folder:beat-schedule.dir",
     "folder:lost+found",
     "folder:backups",
     reason="Keys of the installation, the console's own files, sockets, when the scheduler last ran, and the operator's backups.",

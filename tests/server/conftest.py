@@ -31,6 +31,7 @@ class Lethe:
         self.directory, self.port = directory, free_port()
         self.password: str | None = None
         self.output: list[str] = []
+        self.said_first = ""
         self._process: subprocess.Popen | None = None
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(("LETHE_", "DJANGO_", "PYTEST_"))}
         self._env.update(
@@ -56,6 +57,7 @@ class Lethe:
             time.sleep(0.05)
         else:
             raise AssertionError("Lethe did not start:\n" + "".join(self.output))
+        self.said_first = self.said_first or "".join(self.output)
         if found := re.search(r"one-time password (\S+)", "".join(self.output)):
             self.password = found[1]
         return self

@@ -30,10 +30,11 @@ def text_of(events):
 
 
 def test_first_start_says_where_it_runs_and_who_may_sign_in(lethe):
-    said = "".join(lethe.output)
+    said = lethe.said_first
 
     assert f"http://localhost:{lethe.port}" in said
     assert "admin" in said
+    assert "WARNINGS" not in said
     assert lethe.password
 
 

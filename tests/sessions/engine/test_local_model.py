@@ -75,7 +75,10 @@ async def test_local_model_is_cancelled_within_two_seconds_and_answers_again(sto
     assert store.calls[0].is_estimated
 
 
-async def test_local_model_is_listed_and_answers_a_ping(provider):
+async def test_local_model_is_listed_and_answers_a_ping(provider, monkeypatch):
+    # Beside other tests the small model takes its time.
+    monkeypatch.setattr("sessions.engine.ping.SECONDS", 120.0)
+
     found = await ping(provider, None)
 
     assert found.ok
