@@ -54,8 +54,6 @@ class Field:
     maximum: float | None = None
     max_length: int | None = None
     choices: tuple[tuple[str, str], ...] = ()
-    # Choices that Lethe does not carry out yet.
-    later_choices: tuple[str, ...] = ()
     choices_from: str = ""
     unit: str = ""
     item_fields: tuple["Field", ...] = ()
@@ -153,20 +151,12 @@ def _field(part: type[Part], name: str, path: str, toggle: str, kind: Kind | Non
         unit=hints.get("unit", ""),
         item_fields=_item_fields(info) if kind in ("object", "objects", "object_map") else (),
         section_toggle=toggle,
-        later_choices=_later_choices(path, hints),
         available=path not in _NOT_AVAILABLE,
         **_bounds(info),
     )
 
 
-_ROWS = {row.path: row for row in NOT_YET}
-# A strategy can be chosen, only not every one yet.
-_NOT_AVAILABLE = _ROWS.keys() - {"compaction.strategy"}
-
-
-def _later_choices(path: str, hints: dict) -> tuple[str, ...]:
-    row = _ROWS.get(path)
-    return tuple(value for value in hints.get("labels", {}) if row and row.is_on(value))
+_NOT_AVAILABLE = frozenset(row.path for row in NOT_YET)
 
 
 def _item_fields(info: FieldInfo) -> tuple[Field, ...]:

@@ -62,16 +62,6 @@ def waking(run: Run) -> sql.Write:
     return sql.Write("SELECT pg_notify(%s, %s)", [notify.EVENTS, run.id.hex])
 
 
-def insert(*, run: Run, first_seq: int, events: Sequence[tuple[str, dict]]) -> None:
-    """Write events and wake the readers."""
-    sql.together(events=insertion(run=run, first_seq=first_seq, events=events), then=waking(run))
-
-
-def append(*, run: Run, events: Sequence[tuple[str, dict]]) -> None:
-    """Add events from outside the executing process. The caller holds the run's row."""
-    insert(run=run, first_seq=last_seq(run) + 1, events=events)
-
-
 def last_seq(run: Run) -> int:
     """The seq of the run's newest event, 0 before the first."""
     return sql.row("SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %s", [run.id])[0]

@@ -165,7 +165,7 @@ def resume(*, run_id: UUID) -> None:
     begin_next(session_id=session_id)
 
 
-def finish(*, run: Run, status: str, error: dict | None = None, output: dict | None = None, event_seq: int | None = None) -> bool:
+def finish(*, run: Run, status: str, error: dict | None = None, output: dict | None = None) -> bool:
     """End a run that this process executes: status, totals, last event, lease, quota; then the next in the queue.
 
     Returns False when the run was ended by somebody else, or its lease is lost.

@@ -155,9 +155,6 @@ class RunStore:
             if self._buffer.pending:
                 await in_thread(self._emit, [])
 
-    def next_event_seq(self) -> int:
-        return self._event_seq + 1
-
     # Inside a database thread.
 
     async def _written(self, write, *args):
