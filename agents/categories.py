@@ -15,6 +15,13 @@ waive(
     review_by=_REVIEW,
 )
 waive(
+    "agents_skill",
+    "agents_skillversion",
+    reason="Ways of working that members write down for agents; what people say to an agent is kept by the sessions.",
+    owner=_OWNER,
+    review_by=_REVIEW,
+)
+waive(
     "agents_provider",
     reason="Addresses and keys of model providers; the tests of a connection send a fixed text.",
     owner=_OWNER,

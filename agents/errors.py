@@ -66,6 +66,31 @@ class AgentInUse(Conflict):
         )
 
 
+class SkillExists(Conflict):
+    code, title = "skill_exists", "The name is taken"
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"There is already a skill named {name}.", errors={"name": ["There is already a skill of this name."]}
+        )
+
+
+class SkillInvalid(Invalid):
+    code, title = "skill_invalid", "The skill has problems"
+    detail = "The skill has problems to solve first."
+
+
+class SkillInUse(Conflict):
+    """`extra["agents"]` names the agents."""
+
+    code, title = "skill_in_use", "Agents use this skill"
+
+    def __init__(self, name: str, agents: list[str]):
+        super().__init__(
+            f"{name} is used by {', '.join(agents)}. Publish versions without it first, or switch it off.", agents=agents
+        )
+
+
 class ProviderExists(Conflict):
     code, title = "provider_exists", "The name is taken"
 

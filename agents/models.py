@@ -73,6 +73,51 @@ class AgentVersion(models.Model):
         return f"{self.agent.name} v{self.number}"
 
 
+class Skill(models.Model):
+    """A way of working that agents open when they need it: a draft being edited, numbered versions, one published."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="skills")
+    name = models.CharField(max_length=64)
+    is_disabled = models.BooleanField(default=False)
+    # {"description", "instructions", "resources": [{"name", "description", "text"}]}; `agents.skills` has its rules.
+    draft = models.JSONField(default=dict)
+    draft_counter = models.PositiveIntegerField(default=1)
+    draft_saved_at = models.DateTimeField(db_default=Now())
+    draft_saved_by = models.CharField(max_length=200, blank=True)
+    published = models.ForeignKey("agents.SkillVersion", models.SET_NULL, null=True, blank=True, related_name="+")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="skill_name_once")]
+
+    def __str__(self):
+        return self.name
+
+
+class SkillVersion(models.Model):
+    """An immutable, numbered skill. A trigger refuses to change one (migration skills)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    skill = models.ForeignKey("agents.Skill", models.CASCADE, related_name="versions")
+    tenant_id = models.UUIDField()
+    number = models.PositiveIntegerField()
+    document = models.JSONField()
+    # SHA-256 of the canonical document: identical content is not published twice.
+    digest = models.CharField(max_length=64)
+    note = models.TextField(blank=True)
+    published_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["skill", "number"], name="skill_version_once")]
+
+    def __str__(self):
+        return f"{self.skill.name} v{self.number}"
+
+
 class Provider(models.Model):
     """Where models are reached: kind, address, key (encrypted, or the name of an environment variable), limits."""
 

@@ -1,16 +1,18 @@
 """How agents, versions and providers are read. Every question names its tenant."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, QuerySet
+from django.db.models.fields.json import KeyTextTransform
 from genai_prices import data_snapshot
 
 from agents import code_defined
 from agents.definition import Definition
 from agents.errors import AgentDisabled, AgentNotPublished
-from agents.models import Agent, AgentVersion, EgressRule, Provider
+from agents.models import Agent, AgentVersion, EgressRule, Provider, Skill, SkillVersion
 from governance import sql
 from governance.errors import NotFound
 
@@ -141,3 +143,49 @@ def _known_window(priced_as: str | None, model_name: str) -> int | None:
     except LookupError:
         return None
     return model.context_window
+
+
+def skills_of(tenant_id: UUID) -> QuerySet[Skill]:
+    """The tenant's skills by name, each with its published version."""
+    return Skill.objects.filter(tenant_id=tenant_id).select_related("published")
+
+
+def skill_named(*, tenant_id: UUID, name: str) -> Skill:
+    """Raises NotFound."""
+    skill = skills_of(tenant_id).filter(name=name).select_related("published", "tenant").first()
+    if skill is None:
+        raise NotFound
+    return skill
+
+
+def skill_version(skill: Skill, number: int) -> SkillVersion:
+    """Raises NotFound."""
+    rows = SkillVersion.objects.filter(skill=skill, tenant_id=skill.tenant_id)
+    version = rows.filter(number=number).first() if 0 < number < 2**31 else None
+    if version is None:
+        raise NotFound
+    return version
+
+
+@dataclass(frozen=True, slots=True)
+class UsableSkill:
+    """A skill as an agent is told of it; its texts are read through `version_id` when it is opened."""
+
+    name: str
+    description: str
+    version_id: UUID
+    number: int
+
+
+def usable_skills(tenant_id: UUID, names: list[str]) -> list[UsableSkill]:
+    """The published skills of these names that are switched on, in the order of the names. One query."""
+    rows = Skill.objects.filter(tenant_id=tenant_id, name__in=names, is_disabled=False).exclude(published=None)
+    shown = rows.values_list("name", KeyTextTransform("description", "published__document"), "published_id", "published__number")
+    found = {row[0]: UsableSkill(*row) for row in shown}
+    return [found[name] for name in names if name in found]
+
+
+@lru_cache(maxsize=256)
+def skill_document(version_id: UUID) -> dict:
+    """What a version says. Versions never change, so each is read once per process."""
+    return SkillVersion.objects.values_list("document", flat=True).get(id=version_id)

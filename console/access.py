@@ -5,7 +5,7 @@ Each function raises MissingPermission (403) or NotFound (404); the middleware t
 
 from functools import wraps
 
-from agents.models import Agent, AgentVersion, Provider
+from agents.models import Agent, AgentVersion, Provider, Skill
 from governance import ids
 from governance import queries as governance
 from governance.errors import NotFound
@@ -41,6 +41,10 @@ def agent_for(request, name, permission="agents.read") -> Agent:
 
 def version_for(request, name, number, permission="agents.read") -> AgentVersion:
     return _one(request, AgentVersion.objects.select_related("agent"), permission, agent__name=name, number=number)
+
+
+def skill_for(request, name, permission="agents.read") -> Skill:
+    return _one(request, Skill.objects.select_related("published"), permission, name=name)
 
 
 def provider_for(request, name, permission="agents.read") -> Provider:

@@ -14,6 +14,7 @@ from sessions.models import ModelCall
 # Name and colour of each layer, the same on every page.
 LAYERS = {
     "instructions": (gettext_lazy("Instructions"), "l1"),
+    "skills": (gettext_lazy("Skills"), "l2"),
     "tools": (gettext_lazy("Tools"), "l7"),
     "facts": (gettext_lazy("Facts about the subject"), "l2"),
     "playbooks": (gettext_lazy("Playbooks"), "l2"),

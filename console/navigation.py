@@ -56,6 +56,7 @@ GROUPS = (
         (
             Page("agents", gettext_lazy("Agents"), "agents.read", covers=("agent",)),
             Page("tools", gettext_lazy("Tools"), "agents.read", covers=("tool",)),
+            Page("skills", gettext_lazy("Skills"), "agents.read", covers=("skill",)),
             Page("providers", gettext_lazy("Providers"), "agents.read", covers=("provider",)),
         ),
     ),

@@ -1,5 +1,6 @@
 """Compile: one report of everything that is wrong with a definition. It never writes and never calls a model."""
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +12,14 @@ from agents.definition import Definition, normalise
 from agents.errors import DefinitionUnreadable
 
 
-def compile_definition(document: Any, *, tenant_id: UUID, agent_name: str | None = None) -> Report:
+def compile_definition(
+    document: Any, *, tenant_id: UUID, agent_name: str | None = None, coming_skills: Iterable[str] = ()
+) -> Report:
     """All problems of a definition in one tenant, errors first.
 
-    `agent_name` is the agent that the definition is for, whose name cannot change; None for a new one. Publishing,
-    saving and rolling back use this same function, and so does the editor while somebody types. At most two queries.
+    `agent_name` is the agent that the definition is for, whose name cannot change; None for a new one. `coming_skills`
+    are skills that an import brings along. Publishing, saving and rolling back use this same function, and so does the
+    editor while somebody types. One query, and one for each kind of thing that the definition names.
     """
     findings = Findings()
     try:
@@ -26,7 +30,7 @@ def compile_definition(document: Any, *, tenant_id: UUID, agent_name: str | None
     definition = validation.read(document, findings)
     well_formed = not findings.messages
     _name(definition, agent_name, findings)
-    facts = gather(definition, tenant_id)
+    facts = gather(definition, tenant_id, coming_skills)
     for rule in RULES:
         rule(definition, facts, findings)
     not_yet.check(definition, findings)

@@ -1,11 +1,21 @@
-"""What the rules need to know about the tenant, read once: at most two queries, however long the definition is."""
+"""What the rules need to know about the tenant, read once: one query for providers, one more for each kind of thing that
+the definition names, however long it is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from agents import queries
 from agents.definition import Definition, ModelRef
-from agents.models import Agent, Provider
+from agents.models import Agent, Provider, Skill
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSkill:
+    """`is_draft`: nothing of it is published."""
+
+    is_disabled: bool = False
+    is_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +24,26 @@ class Facts:
 
     providers: dict[str, Provider]
     calls: dict[str, list[str]] = field(default_factory=dict)
+    skills: dict[str, KnownSkill] = field(default_factory=dict)
 
 
-def gather(definition: Definition, tenant_id: UUID) -> Facts:
-    providers = {provider.name: provider for provider in queries.providers_of(tenant_id)}
-    if not definition.callable_agents:
-        return Facts(providers)
+def gather(definition: Definition, tenant_id: UUID, coming: Iterable[str] = ()) -> Facts:
+    """`coming` are names of skills that will be there when the definition is stored."""
+    return Facts(
+        providers={provider.name: provider for provider in queries.providers_of(tenant_id)},
+        calls=_calls(tenant_id) if definition.callable_agents else {},
+        skills={name: KnownSkill() for name in coming} | _skills(tenant_id) if definition.skills else {},
+    )
+
+
+def _calls(tenant_id: UUID) -> dict[str, list[str]]:
     rows = Agent.objects.of(tenant_id).listed().values_list("name", "published__document__callable_agents")
-    return Facts(providers, {name: called or [] for name, called in rows})
+    return {name: called or [] for name, called in rows}
+
+
+def _skills(tenant_id: UUID) -> dict[str, KnownSkill]:
+    rows = Skill.objects.filter(tenant_id=tenant_id).values_list("name", "is_disabled", "published_id")
+    return {name: KnownSkill(is_disabled, published is None) for name, is_disabled, published in rows}
 
 
 def models_of(definition: Definition) -> list[tuple[str, ModelRef]]:

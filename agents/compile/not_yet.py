@@ -19,7 +19,6 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("skills", "Skills cannot be used yet.", []),
     NotYet("callable_agents", "Agents cannot call other agents yet.", []),
     NotYet("mcp_resource_uris", "Texts of MCP servers cannot be read yet.", []),
     NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),

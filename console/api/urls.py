@@ -13,6 +13,7 @@ from console.api.views import (
     requests,
     runs,
     sessions,
+    skills,
     system,
 )
 
@@ -50,6 +51,14 @@ urlpatterns = [
     _route("providers", providers.Providers, "providers"),
     _route("providers/<name>", providers.Provider, "provider"),
     _route("providers/<name>/test", providers.TestProvider, "provider-test"),
+    _route("skills", skills.Skills, "skills"),
+    _route("skills/<name>", skills.Skill, "skill"),
+    _route("skills/<name>/publish", skills.Publish, "skill-publish"),
+    _route("skills/<name>/rollback", skills.Rollback, "skill-rollback"),
+    _route("skills/<name>/disable", skills.Disable, "skill-disable"),
+    _route("skills/<name>/enable", skills.Enable, "skill-enable"),
+    _route("skills/<name>/versions", skills.Versions, "skill-versions"),
+    _route("skills/<name>/versions/<number>", skills.Version, "skill-version"),
     _route("tools", providers.Tools, "tools"),
     _route("tools/<name>", providers.Tool, "tool"),
     _route("sessions", sessions.Sessions, "sessions"),

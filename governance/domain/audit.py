@@ -20,6 +20,7 @@ ACTIONS = frozenset(
     f"{noun}.{verb}"
     for noun, verbs in {
         "agent": "created saved published rolled_back disabled enabled archived restored deleted exported imported",
+        "skill": "created saved published rolled_back disabled enabled deleted imported",
         "provider": "created updated deleted tested key_changed",
         "egress": "updated",
         "run": "started cancelled",

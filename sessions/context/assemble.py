@@ -124,6 +124,7 @@ def assemble(
     instructions: int = 0,
     tools: int = 0,
     tool_names: Sequence[str] = (),
+    system: Sequence[Layer] = (),
     notes: Sequence[Note] = (),
     limit: int | None = None,
     output: int | None = None,
@@ -135,7 +136,7 @@ def assemble(
 ) -> View[T]:
     """Choose what goes into the call.
 
-    `instructions` and `tools` are token counts. `limit` is what `input_limit` gives; None takes everything. `output`
+    `instructions` and `tools` are token counts, `system` the layers that stand behind the instructions. `limit` is what `input_limit` gives; None takes everything. `output`
     is the model's own limit of an answer. `factor` corrects the counts by what the provider reported for an earlier
     call of the same run. `compaction` reduces the history first; items up to the end of `summary` are not shown.
     What compaction would summarise is shown as it is, until its summary is there: `as_if_summarised` makes the view
@@ -151,7 +152,7 @@ def assemble(
     kept, shortened = seen, frozenset[int]()
     if compaction is not None:
         made = plan(
-            seen, compaction, fixed=instructions + tools + _tokens(notes), output=output, open_groups=open_groups,
+            seen, compaction, fixed=instructions + tools + _tokens(system) + _tokens(notes), output=output, open_groups=open_groups,
             summary_tokens=summary.tokens if summary else 0, factor=factor,
         )  # fmt: skip
         kept = made.kept if as_if_summarised else [*made.summarised, *made.kept]
@@ -161,7 +162,7 @@ def assemble(
 
     current = [item for item in kept if item.turn == last]
     turns = _turns(item for item in kept if item.turn != last)
-    fixed = instructions + tools + _sizes(current, shortened)
+    fixed = instructions + tools + _tokens(system) + _sizes(current, shortened)
     sizes = [_sizes(turn, shortened) for turn in turns]
     kept_notes = list(notes)
     room = None if limit is None else int(limit / factor) - fixed - (summary.tokens if summary else 0)
@@ -183,6 +184,7 @@ def assemble(
         current=current,
         layers=[
             Layer(INSTRUCTIONS, instructions, ("definition",) if instructions else ()),
+            *system,
             *([Layer(TOOLS, tools, tuple(tool_names))] if tools else []),
             *([Layer(SUMMARY, summary.tokens, (_span(summary.from_seq, summary.to_seq),))] if summary else []),
             Layer(

@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 
 from agents.definition import Definition
 from sessions.context import tokens, working_memory
-from sessions.context.assemble import WORKING_MEMORY, Note, View, assemble, input_limit
+from sessions.context.assemble import WORKING_MEMORY, Layer, Note, View, assemble, input_limit
 from sessions.context.compaction import compaction_of
 from sessions.engine import providers
 from sessions.engine.calls import Answer, Asking, DeadlinePassed, Prepared
@@ -28,6 +28,7 @@ from sessions.engine.keeping import completed
 from sessions.engine.messages import Call, Thought, show
 from sessions.engine.models import Candidate, ModelSource
 from sessions.engine.store import CallRecord, Entry, ItemView, RunStopped, Store
+from sessions.engine.system import SystemText
 from sessions.engine.toolbox import ToolBox
 
 COMPLETED, AWAITING_APPROVAL, BUDGET_EXCEEDED = "completed", "awaiting_approval", "budget_exceeded"
@@ -57,27 +58,30 @@ async def run_turn(
     tools: ToolBox,
     deadline: float | None = None,
     notes: tuple[Note, ...] = (),
+    system: tuple[SystemText, ...] = (),
     compactor: Compactor | None = None,
 ) -> Outcome:
     """Carry the current turn on until it is answered, waits for a person, or its budget is spent.
 
     `instructions` are final. `deadline` is a time of `time.monotonic()`. `notes` are fenced texts for this turn, such
-    as recall. Without a `compactor` the definition's strategy holds, with no summaries. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
+    as recall, `system` what stands behind the instructions. Without a `compactor` the definition's strategy holds, with no summaries. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
     """
     compactor = compactor or Compactor(compaction_of(definition))
-    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, compactor)
+    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, system, compactor)
     await turn.prepare_once()
     return await turn.run()
 
 
 class _Turn:
-    def __init__(self, definition, instructions, store, models, tools, deadline, notes, compactor):
+    def __init__(self, definition, instructions, store, models, tools, deadline, notes, system, compactor):
         self.definition: Definition = definition
         self.instructions: str = instructions
         self.store: Store = store
         self.models: ModelSource = models
         self.tools: ToolBox = tools
         self.notes: tuple[Note, ...] = notes
+        self.system: tuple[SystemText, ...] = system
+        self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in system)]))
         self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
         self.execution = Execution(store=store, tools=tools, definition=definition, deadline=self.deadline)
@@ -86,7 +90,7 @@ class _Turn:
         self.blobs: dict[str, bytes] = {}
         # How far our counts were from what a model reported.
         self.factors: dict[Candidate, float] = {}
-        self.fixed: dict[str, tuple[int, int]] = {}
+        self.fixed: dict[str, tuple[int, int, list[Layer]]] = {}
         self.views: dict[Candidate, View[ItemView]] = {}
         self.definitions = [
             providers.Tool(spec.name, spec.description, spec.schema) for spec in tools.specs.values()
@@ -218,7 +222,7 @@ class _Turn:
 
     async def _prepared(self, candidate: Candidate, model: Model) -> Prepared:
         """The messages for one model: layers, repair, settings. Raises ModelFailed when they cannot fit."""
-        instructions, tools = self._fixed(candidate.family)
+        instructions, tools, system = self._fixed(candidate.family)
         output = providers.output_limit(self.definition, candidate)
         limit = input_limit(providers.window_of(self.definition, candidate), output)
         items, waiting = self.store.items(), self._waiting()
@@ -228,6 +232,7 @@ class _Turn:
             instructions=instructions,
             tools=tools,
             tool_names=tuple(self.tools.specs),
+            system=system,
             notes=self.notes,
             limit=limit,
             output=output,
@@ -263,16 +268,17 @@ class _Turn:
                 "layers": view.report(),
             },
         )
-        parameters = providers.parameters_of(self.definition, model, self.instructions, self.definitions)
+        parameters = providers.parameters_of(self.definition, model, self.prompt, self.definitions)
         return Prepared(shown.messages, settings, parameters, view.tokens)
 
     def _waiting(self) -> frozenset[str]:
         """Ids of calls that a person has not decided on."""
         return frozenset(self.execution.asked() - self.store.decisions().keys())
 
-    def _fixed(self, family: str) -> tuple[int, int]:
+    def _fixed(self, family: str) -> tuple[int, int, list[Layer]]:
         if family not in self.fixed:
-            self.fixed[family] = (tokens.count_again(self.instructions, family), self.tools.tokens(family))
+            layers = [text.as_layer(family) for text in self.system]
+            self.fixed[family] = (tokens.count_again(self.instructions, family), self.tools.tokens(family), layers)
         return self.fixed[family]
 
     async def _load_blobs(self, view: View[ItemView]) -> None:

@@ -142,7 +142,7 @@ async def _turn(job: "wiring.Job") -> dict:
     try:
         outcome = await run_turn(
             definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
-            compactor=job.compactor,
+            compactor=job.compactor, system=job.system,
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:

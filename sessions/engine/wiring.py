@@ -17,11 +17,12 @@ from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
-from sessions.engine import compacting, history_tools
+from sessions.engine import compacting, history_tools, skills
 from sessions.engine import providers as engine_providers
 from sessions.engine.compacting import Compactor
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
 from sessions.engine.store import CallRecord, ItemView
+from sessions.engine.system import SystemText
 from sessions.engine.toolbox import Identity, ToolBox
 from sessions.models import Run, Session
 from sessions.threads import in_thread
@@ -44,6 +45,7 @@ class Job:
     tools: ToolBox
     compactor: Compactor
     deadline: float | None
+    system: tuple[SystemText, ...] = ()
 
 
 def warm_up() -> None:
@@ -81,6 +83,7 @@ def load(run_id: UUID) -> Job | None:
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
     )
+    offered = skills.build(run.tenant_id, definition)
     return Job(
         run=run,
         definition=definition,
@@ -91,10 +94,11 @@ def load(run_id: UUID) -> Job | None:
         models=models,
         tools=ToolBox.from_definition(
             definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"],
-            extra=history_tools.build(run.session, definition),
+            extra=[*history_tools.build(run.session, definition), *offered.tools],
         ),
         compactor=compactor,
         deadline=None,
+        system=offered.system,
     )
 
 

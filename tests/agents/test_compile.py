@@ -115,6 +115,7 @@ ERRORS = [
     ({"tools": ["file_access_read"]}, "tools.0", "reserved_tool"),
     ({"tools": ["search_knowledge"]}, "tools.0", "reserved_tool"),
     ({"tools": ["web_search"], "harness": {"enable_web_search": True}}, "tools.0", "search_twice"),
+    ({"skills": ["nothing"]}, "skills.0", "unknown_skill"),
     ({"callable_agents": ["nobody"]}, "callable_agents.0", "unknown_agent"),
     ({"callable_agents": ["mine"]}, "callable_agents.0", "calls_itself"),
     ({"mcp_resource_uris": ["docs:file:///a"]}, "mcp_resource_uris.0", "unknown_mcp_server"),
@@ -267,7 +268,6 @@ def test_settings_that_are_allowed_reach_the_provider():
 # --- What is not built yet -----------------------------------------------------------------------------------------
 
 SWITCHED_ON = {
-    "skills": {"skills": ["s"]},
     "callable_agents": {"callable_agents": ["other"]},
     "mcp_resource_uris": {"mcp_resource_uris": ["a:b"]},
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},

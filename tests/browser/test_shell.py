@@ -17,6 +17,7 @@ from governance.ids import shown
 from governance.models import Member
 from sessions.domain import quotas
 from tests.browser.conftest import sign_in
+from tests.factories import agents as agent_factories
 from tests.factories import governance, sessions
 
 NARROW = {"viewport": {"width": 360, "height": 780}}
@@ -31,6 +32,7 @@ def furnished(tenant, member):
     agent = sessions.agent(tenant, "research")
     sessions.provider(tenant, "demo", name="demo", model_list=[{"name": "demo", "context_window": 64000}])
     sessions.provider(tenant, "openai", name="broken", last_test={"ok": False, "code": "unauthenticated", "message": "The provider refused the key."})
+    agent_factories.skill(tenant, "claims", resources=[{"name": "forms/claim.md", "text": "Who, when, what."}])
     subject = governance.subject(tenant, "customer-7")
     session = sessions.session(agent, subject, key="case-4182")
     run = sessions.run(agent, session, subject=subject)
@@ -51,6 +53,8 @@ def furnished(tenant, member):
         "request": request.ref,
         "provider": "demo",
         "provider-edit": "demo",
+        "skill": "claims",
+        "skill-edit": "claims",
         "session": shown("ses", session.pk),
         "run": shown("run", run.pk),
         "approval": shown("apr", approval.pk),
@@ -60,7 +64,7 @@ def furnished(tenant, member):
     }
     plain = [
         "overview", "playground", "sessions", "runs", "approvals", "approval-history", "approval-rules",
-        "agents", "agent-new", "agent-import", "tools", "providers", "provider-new",
+        "agents", "agent-new", "agent-import", "tools", "skills", "skill-new", "providers", "provider-new",
         "subjects", "requests", "retention", "policy-new", "audit",
         "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
         "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",

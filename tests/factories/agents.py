@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
-from agents.domain import definitions, providers
-from agents.models import Agent, Provider
+from agents.domain import definitions, providers, skills
+from agents.models import Agent, Provider, Skill
 from governance.actors import system
 from governance.models import Tenant
 
@@ -29,6 +29,16 @@ def provider(tenant: Tenant, name: str = "demo", kind: str = "demo", **values: A
     values.setdefault("models", MODELS if kind == "demo" else [])
     by = system(tenant.id)
     return found or providers.create_provider(tenant_id=tenant.id, by=by, name=name, kind=kind, **values)
+
+
+def skill(tenant: Tenant, name: str | None = None, *, published: bool = True, **values: Any) -> Skill:
+    """A skill whose draft is published as version 1, unless told otherwise."""
+    by, name = system(tenant.id), name or f"skill-{next(_numbers)}"
+    document = {"description": f"How {name} is done.", "instructions": f"Do {name} step by step.", **values}
+    made = skills.create_skill(tenant_id=tenant.id, name=name, document=document, by=by)
+    if published:
+        skills.publish(skill=made, note="First", by=by)
+    return made
 
 
 def draft(tenant: Tenant, name: str | None = None, **values: Any) -> Agent:

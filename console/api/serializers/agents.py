@@ -170,6 +170,7 @@ class ImportCheck(Output):
     exists = serializers.BooleanField(help_text="An agent of this name is here already.")
     versions = serializers.IntegerField()
     publishes = serializers.BooleanField(help_text="What was published would be published here too.")
+    skills = Json(help_text="Skills that come with it: [{name, exists}]. Those that exist here stay as they are.")
     missing = Json(help_text="What the agent refers to and this tenant does not have: [{kind, name, path, message}].")
     report = JsonObject(help_text="The compile report of what would be published.")
 

@@ -189,7 +189,7 @@ class Version(AgentEndpoint):
 
     @operation("Read a version of an agent", answer=shapes.AgentVersion)
     def get(self, request, name, number):
-        return queries.version_numbered(self.agent(name), _number(number))
+        return queries.version_numbered(self.agent(name), version_number(number))
 
 
 class VersionDiff(AgentEndpoint):
@@ -246,10 +246,10 @@ class Import(Agent):
 
 
 def _text_of(agent, which):
-    return agent.draft if which == "draft" else queries.version_numbered(agent, _number(which)).document
+    return agent.draft if which == "draft" else queries.version_numbered(agent, version_number(which)).document
 
 
-def _number(text: str) -> int:
+def version_number(text: str) -> int:
     """A version's number. Anything else names nothing."""
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise NotFound

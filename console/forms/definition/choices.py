@@ -1,4 +1,4 @@
-"""What a tenant offers to choose from: providers, models, tools and agents. Each is read when a field first asks."""
+"""What a tenant offers to choose from: providers, models, tools, skills and agents. Each is read when a field first asks."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +49,11 @@ class Catalogue:
     def tools(self) -> list[Choice]:
         found = sorted(tools.all_tools(), key=lambda tool: tool.name)
         return [Choice(tool.name, tool.name, tool.description.partition("\n")[0], tool.effect) for tool in found]
+
+    @cached_property
+    def skills(self) -> list[Choice]:
+        found = queries.skills_of(self.tenant_id).filter(is_disabled=False).exclude(published=None)
+        return [Choice(skill.name, skill.name, skill.published.document.get("description", "")) for skill in found]
 
     @cached_property
     def agents(self) -> list[Choice]:

@@ -59,6 +59,17 @@ CALLS = [
     Call("PATCH", "/providers/{provider}", {"max_concurrency": 3}),
     Call("DELETE", "/providers/{provider}"),
     Call("POST", "/providers/{provider}/test", {}),
+    Call("GET", "/skills"),
+    Call("POST", "/skills", {"name": "second"}),
+    Call("GET", "/skills/{skill}"),
+    Call("PUT", "/skills/{skill}", {"description": "New", "instructions": "New"}, headers=ANY),
+    Call("DELETE", "/skills/{skill}"),
+    Call("POST", "/skills/{skill}/publish", {"note": "First"}),
+    Call("POST", "/skills/{skill}/rollback", {"number": 1}),
+    Call("POST", "/skills/{skill}/disable"),
+    Call("POST", "/skills/{skill}/enable"),
+    Call("GET", "/skills/{skill}/versions"),
+    Call("GET", "/skills/{skill}/versions/1"),
     Call("GET", "/tools"),
     Call("GET", "/tools/{tool}"),
     Call("GET", "/sessions"),
@@ -150,7 +161,7 @@ _PREFIXES = {
 
 def ids(world) -> dict[str, str]:
     found = {name: f"{prefix}_{world.things[name].id.hex}" for name, prefix in _PREFIXES.items()}
-    return {**found, "agent": world.agent.name, "provider": world.provider.name, "tool": "current_time"}
+    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "tool": "current_time"}
 
 
 def declared() -> Iterator[tuple[str, str, type]]:
