@@ -1,5 +1,5 @@
 # Everything runs in .venv, built from the hash-pinned lock files. Nothing is installed globally,
-# except Chromium for the browser tests where apt is at hand.
+# except Chromium and Redis for tests that need them, where apt is at hand.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,6 +13,7 @@ up: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m tests.chromium
+	@$(BIN)/python -m tests.redis_server
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python manage.py makemigrations --check --dry-run

@@ -226,6 +226,9 @@ LETHE = {
     "engine_threads": env.int("LETHE_ENGINE_THREADS", default=16),
     "message_max_chars": env.int("LETHE_MESSAGE_MAX_CHARS", default=200_000),
     "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
+    # Where the bytes of agents' files are: postgresql, disk, disk:/a/folder, or redis://host:6379/0.
+    "file_store": env("LETHE_FILE_STORE", default="postgresql"),
+    "agent_file_bytes": env.int("LETHE_AGENT_FILE_BYTES", default=256 * 1024),
     "approval_hours": env.int("LETHE_APPROVAL_HOURS", default=24),
     # Ten attachments of 8 MiB, and the fields beside them.
     "form_bytes": env.int("LETHE_MAX_FORM_BYTES", default=84 * 1024 * 1024),

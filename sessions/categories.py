@@ -17,6 +17,7 @@ from sessions import merging, restoring
 from sessions.domain import quotas, runs
 from sessions.domain import sessions as session_verbs
 from sessions.errors import RunFinished
+from sessions.file_categories import FILES
 from sessions.models import (
     Approval,
     ApprovalRule,
@@ -368,6 +369,7 @@ CATEGORIES = (
         on_hold="copy",
         limit=NoLimit("How long a conversation matters depends on the operator's purpose: set a policy.", _STATED),
     ),
+    *FILES,
 )  # fmt: skip
 
 for _category in CATEGORIES:

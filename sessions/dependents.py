@@ -3,10 +3,10 @@
 from agents import dependents
 from agents.models import Agent
 from governance.actors import Actor
-from governance.domain import fences
+from governance.domain import fences, registry
 from sessions.domain import sessions
 from sessions.errors import SessionBusy
-from sessions.models import Approval, IdempotencyRecord, ModelCall, Run, RunEvent, Session
+from sessions.models import AgentFile, Approval, IdempotencyRecord, ModelCall, Run, RunEvent, Session
 
 
 def count_sessions(agent: Agent) -> int:
@@ -37,5 +37,17 @@ def delete_runs(agent: Agent, by: Actor) -> None:
         runs.delete()
 
 
+def count_files(agent: Agent) -> int:
+    return AgentFile.objects.filter(tenant_id=agent.tenant_id, agent=agent).count()
+
+
+def delete_files(agent: Agent, by: Actor) -> None:
+    """What it keeps between sessions; files of the whole tenant stay. Raises Held under a legal hold."""
+    by.require("sessions.delete")
+    with fences.told():
+        registry.get("agent_files").delete_where("t.tenant_id = %s AND t.agent_id = %s", [agent.tenant_id, agent.id])
+
+
 dependents.register("sessions", count=count_sessions, delete=delete_sessions)
 dependents.register("runs without a session", count=count_runs, delete=delete_runs)
+dependents.register("files", count=count_files, delete=delete_files)

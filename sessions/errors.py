@@ -214,3 +214,50 @@ class InvalidQuota(Invalid):
 class QuotaExists(Conflict):
     code, title = "quota_exists", "There is such a quota already"
     detail = "This limit is set already. Change the one that exists."
+
+
+# Files
+class PathRefused(Invalid):
+    """The text cannot be the path of a file. The sentence says why, to a person and to a model."""
+
+    code, title = "path_refused", "This cannot be the name of a file"
+
+    def __init__(self, detail: str):
+        super().__init__(detail, errors={"path": [detail]})
+
+
+class FileUnknown(NotFound):
+    code, title = "file_unknown", "No such file"
+    detail = "There is no such file, or it is not yours."
+
+
+class FileChanged(Conflict):
+    """A write expected another content than is stored; nothing was written. `version` is what is stored, None for no file."""
+
+    code, title = "file_changed", "The file changed meanwhile"
+    detail = "The file was changed by somebody else after it was read. Read it again and repeat the change."
+
+    def __init__(self, *, version: str | None):
+        super().__init__(version=version)
+        self.version = version
+
+
+class FileTooLarge(Unprocessable):
+    code, title = "file_too_large", "The file is too large"
+
+    def __init__(self, *, size: int, limit: int):
+        super().__init__(f"The file would have {size:,} bytes; at most {limit:,} are allowed.", size=size, limit=limit)
+
+
+class FileNotText(Unprocessable):
+    code, title = "file_not_text", "The file is not text"
+    detail = "Files hold text in UTF-8. These bytes are something else."
+
+
+class StoreUnavailable(Unavailable):
+    """The place where files are kept does not answer. Nothing was written."""
+
+    code, title = "file_store_unavailable", "The files cannot be reached"
+
+    def __init__(self, place: str, *, retry_after: int | None = 30):
+        super().__init__(f"The files ({place}) cannot be reached at the moment. Nothing was written; try again later.", retry_after=retry_after)

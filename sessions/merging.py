@@ -40,6 +40,21 @@ def family(*, tenant_id: UUID, ids: list[UUID]) -> list[UUID]:
         found = known
 
 
+def agent_files(*, source: Scope, target: Scope) -> None:
+    """A path that both use stays with the target; the source's file keeps its own under a longer one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE agent_sessions_agentfile moved SET path = left(moved.path, 387) || '-' || right(replace(moved.id::text, '-', ''), 12)
+            WHERE moved.tenant_id = %s AND moved.subject_id = %s AND EXISTS (
+                SELECT FROM agent_sessions_agentfile kept
+                WHERE kept.tenant_id = moved.tenant_id AND kept.subject_id = %s AND kept.path = moved.path
+                  AND kept.agent_id IS NOT DISTINCT FROM moved.agent_id)
+            """,
+            [source.tenant_id, source.subject_id, target.subject_id],
+        )
+
+
 def counters(*, source: Scope, target: Scope) -> None:
     """What both used of one limit adds up, and what counts for a limit that the target has too ends with that limit."""
     old, new = source.subject_id.hex, target.subject_id.hex

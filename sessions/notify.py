@@ -1,6 +1,6 @@
 """Wake-ups between processes, through PostgreSQL's LISTEN and NOTIFY.
 
-A notification carries a run's id and nothing else: whoever wakes reads the rows. Each event loop has one listening
+A notification carries the id of a run or of a shelf of files and nothing else: whoever wakes reads the rows. Each event loop has one listening
 connection; when it breaks, everybody is woken, looks for itself, and waits on the next connection.
 """
 
@@ -20,6 +20,7 @@ logger = logging.getLogger("lethe.notify")
 
 EVENTS = "lethe_events"
 CANCEL = "lethe_cancel"
+FILES = "lethe_files"
 
 _hubs: WeakKeyDictionary = WeakKeyDictionary()
 
@@ -78,7 +79,7 @@ class Hub:
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(autocommit=True, **_parameters()) as listener:
-                    for channel in (EVENTS, CANCEL):
+                    for channel in (EVENTS, CANCEL, FILES):
                         await listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     self._listening.set()
                     self._ring_all()

@@ -34,6 +34,11 @@ def blob(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str], bytes
     return {"data": files(row["sha256"], row["name"])}
 
 
+def agent_file(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str], bytes]) -> dict[str, Any]:
+    """Back into the row, wherever the bytes were where it comes from."""
+    return {"agent_id": _agent(scope.tenant_id, row["agent"]), "content": files(row["sha256"], row["path"]).decode(), "is_outside": False}
+
+
 def idempotency_record(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str], bytes]) -> dict[str, Any]:
     return {"actor_ref": UUID(row["id"]).hex, "body_sha256": ""}
 

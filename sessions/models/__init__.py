@@ -1,10 +1,12 @@
 from sessions.models.approvals import Approval, ApprovalRule
+from sessions.models.files import AgentFile
 from sessions.models.quotas import Quota, QuotaCounter, QuotaReservation
 from sessions.models.runs import IdempotencyRecord, ModelCall, Run, RunEvent
 from sessions.models.sessions import Blob, Item, Session
 from sessions.models.summaries import Summary
 
 __all__ = [
+    "AgentFile",
     "Approval",
     "ApprovalRule",
     "Blob",

@@ -9,7 +9,9 @@ from django.utils import timezone
 from agents.models import Agent, AgentVersion, Provider
 from governance.ids import uuid7
 from governance.models import Subject, Tenant
+from sessions.files.store import version_of
 from sessions.models import (
+    AgentFile,
     Approval,
     ApprovalRule,
     Blob,
@@ -181,6 +183,16 @@ def blob(session: Session, data: bytes = b"text", **values: Any) -> Blob:
         data=data,
         **{"sha256": f"{next(_numbers):064x}", "media_type": "text/plain", "name": "note.txt", **values},
     )
+
+
+def agent_file(agent: Agent, subject: Subject | None, path: str | None = None, content: str = "text", **values: Any) -> AgentFile:
+    """A file that the agent keeps for the subject."""
+    made = AgentFile.objects.create(
+        tenant_id=agent.tenant_id, agent=agent, subject_id=subject.id if subject else None, path=path or f"/note-{next(_numbers)}.md",
+        content=content, size=len(content.encode()), sha256=version_of(content), **{"written_by": "tests", **values},
+    )  # fmt: skip
+    made.refresh_from_db()
+    return made
 
 
 def summary(session: Session, to_seq: int | None = None, **values: Any) -> Summary:

@@ -26,6 +26,7 @@ def impatient(settings):
 def fill(agent, subject, name):
     """At least one row of the subject in every category."""
     by, session = make.lethe(agent.tenant), talk.conversation(agent, subject)
+    talk.agent_file(agent, subject)
     quota = Quota.objects.create(
         tenant=agent.tenant, scope="subject", scope_ref=subject.id.hex, subject_id=subject.id, measure="runs", period="day",
         limit=5,
@@ -192,6 +193,7 @@ def test_canary_in_every_text_is_gone_through_the_real_register(agent, tenant, o
     talk.approval(run, arguments={"to": canary}, status="rejected", reason=canary, edited_arguments={"to": canary})
     talk.rule(agent, session, condition={"to": {"equals": canary}})
     talk.idempotency_record(run, canary)
+    talk.agent_file(agent, subject, f"/{canary}.md", canary, written_by=canary)
     assert len(tables_with(canary)) >= 8
     _, token = previews.preview(subject=subject, by=officer)
     request = requests.erase(subject=subject, token=token, confirm=canary, reason="other", by=officer)

@@ -38,6 +38,7 @@ CONTENT = {
 def full(agent, subject, admin):
     """A row of the subject in every table that a hold may cover."""
     session = talk.conversation(agent, subject, title="Order 7", labels=["a"])
+    talk.agent_file(agent, subject)
     Run.objects.update(output={"text": "yes"}, labels=["a"])
     keys.create_key(tenant_id=agent.tenant_id, name="k", scopes=["runs:write"], subject="anna", by=admin)
     SubjectLink.objects.create(

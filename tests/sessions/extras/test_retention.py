@@ -54,6 +54,7 @@ def test_retention_may_name_these():
     assert offered == {
         "blobs": ["created"], "approvals": ["created"], "approval_rules": ["created"], "model_calls": ["created"],
         "runs": ["created", "ended"], "sessions": ["created", "ended", "last_activity"],
+        "agent_files": ["created", "last_activity"],
     }  # fmt: skip
 
 

@@ -1,0 +1,72 @@
+"""Which store an agent's files are in: its scope decides the shelf, the operator's setting where the bytes are."""
+
+from functools import lru_cache
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+
+from sessions.errors import FileChanged
+from sessions.files.disk import DiskFiles
+from sessions.files.redis_files import RedisFiles
+from sessions.files.rows import RowFiles, RowStore, Shelf, Writer
+from sessions.files.store import Files, KnowledgeStore
+
+LIMIT = "agent_file_bytes"
+FOLDERS = {"/artifacts/": "What was made", "/log/": "What happened, one line each", "/memory/": "What is to be remembered"}
+SKILL = """# These files
+
+They outlive a conversation. Read what concerns the task before you answer, and write down what will be needed again.
+
+/artifacts/  what was made: texts, plans, results
+/log/        what happened, one line each, newest last
+/memory/     what is to be remembered; /memory/working.md is what is being worked on now
+"""
+
+
+def shelf(*, tenant_id: UUID, agent_id: UUID, subject_id: UUID | None, scope: str) -> Shelf | None:
+    """The shelf of a definition's scope (subject, agent or tenant); None for a subject's files without a subject."""
+    if scope == "tenant":
+        return Shelf(tenant_id)
+    if scope == "agent":
+        return Shelf(tenant_id, agent_id)
+    return Shelf(tenant_id, agent_id, subject_id) if subject_id else None
+
+
+def open_files(shelf: Shelf, writer: Writer) -> RowFiles:
+    """Blocking: for pages, the API and tasks."""
+    return RowFiles(shelf, writer=writer, limit=settings.LETHE[LIMIT], outside=outside())
+
+
+def open_store(shelf: Shelf, writer: Writer) -> KnowledgeStore:
+    """For coroutines: tools, policies, aggregates."""
+    return RowStore(open_files(shelf, writer))
+
+
+def outside() -> Files | None:
+    """The place that the operator chose beside the database, if any."""
+    return _outside(settings.LETHE["file_store"], settings.LETHE[LIMIT])
+
+
+@lru_cache(maxsize=8)
+def _outside(chosen: str, limit: int) -> Files | None:
+    kind, _, place = chosen.partition(":")
+    if kind == "postgresql":
+        return None
+    if kind == "disk":
+        return DiskFiles(Path(place or settings.DATA_DIR / "files").expanduser(), limit=limit)
+    if kind in ("redis", "rediss", "unix"):
+        return RedisFiles(chosen, limit=limit)
+    raise ValueError(f"LETHE_FILE_STORE is postgresql, disk, disk:/a/folder or the address of a Redis, not {kind!r}.")
+
+
+async def bootstrap(store: KnowledgeStore) -> None:
+    """Give an empty store its first files: /SKILL.md, which tells an agent the rest, and a note in each folder.
+
+    What is there already stays as it is, so it may be called at any time.
+    """
+    for path, text in {"/SKILL.md": SKILL, **{f"{folder}README.md": f"{about}.\n" for folder, about in FOLDERS.items()}}.items():
+        try:
+            await store.write(path, text, expected="")
+        except FileChanged:
+            continue
