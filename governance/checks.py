@@ -148,7 +148,7 @@ def check_tables(app_configs=None, databases=None, **kwargs) -> list[Error]:
             cursor.execute(_TABLES)
             tables = {name for (name,) in cursor.fetchall()}
             cursor.execute(_GUARDS)
-            guards = {(table, function): bytes(arguments).split(b"\0")[0].decode() for table, function, arguments in cursor.fetchall()}
+            guards = {(table, trigger): bytes(arguments).split(b"\0")[0].decode() for table, trigger, arguments in cursor.fetchall()}
         # Before the first migration there is nothing to find fault with.
         if "governance_fence" in tables:
             strange = {name: name for name in tables - modelled}
@@ -163,8 +163,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
 _GUARDS = """
-SELECT c.relname, CASE WHEN t.tgname = 'subject_hold' THEN 'hold_guard' ELSE p.proname END, t.tgargs FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-WHERE (p.proname IN ('subject_guard', 'truncate_guard') OR t.tgname = 'subject_hold') AND t.tgenabled IN ('O', 'A')
+SELECT c.relname, t.tgname, t.tgargs FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE (p.proname IN ('subject_guard', 'subject_guard_gone', 'truncate_guard') OR p.proname ~ '^hold_(guard|gone)_')
+  AND t.tgname ~ '^subject_' AND t.tgenabled IN ('O', 'A')
 """
 
 
@@ -221,18 +222,19 @@ def _outdated(today: date) -> list[Error]:
 
 
 def _unguarded(tables: set[str], guards: dict[tuple[str, str], str]) -> list[Error]:
-    """`guards` maps table and function to the trigger's first argument: for a hold the key of the category."""
+    """`guards` maps table and trigger to the trigger's first argument: for a hold the key of the category."""
     found = []
     for category in registry.categories().values():
         for store in category.stores:
             if not isinstance(store, registry.Table) or store.name not in tables:
                 continue
             name = f"{store.name} of category {category.key}"
-            if category.is_guarded and (store.name, "subject_guard") not in guards:
+            if category.is_guarded and not {(store.name, "subject_guard"), (store.name, "subject_guard_gone")} <= set(guards):
                 found.append(_unguarded_by(f"{name} has no guard: writes would pass an open fence.", "guard"))
-            if category.on_hold != "exempt" and guards.get((store.name, "hold_guard")) != category.key:
+            held = {guards.get((store.name, trigger)) for trigger in ("subject_hold", "subject_hold_gone")}
+            if category.on_hold != "exempt" and held != {category.key}:
                 found.append(_unguarded_by(f"{name} has no guard of holds: held rows could be deleted.", "hold_guard"))
-            if (store.name, "truncate_guard") not in guards:
+            if (store.name, "subject_truncate") not in guards:
                 found.append(_unguarded_by(f"{name} could be emptied by TRUNCATE.", "truncate_guard"))
     return found
 

@@ -4,6 +4,7 @@ The request's row is the job and its state says what comes next, so a worker tha
 next one claims the row and goes on after the last committed step. A step commits together with its deletes.
 """
 
+import time
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -39,6 +40,8 @@ State = SubjectRequest.State
 WORKING = (State.FENCING, State.EXECUTING, State.VERIFYING, State.FAILED_RETRYABLE)
 # Rows that verification found are erased as well, but not for ever: then an unguarded writer is at work.
 RESIDUE_ROUNDS = 3
+# A batch takes no further chunk after so long: others wait for its locks, and a hold for its end.
+BATCH_SECONDS = 0.2
 
 
 class Residue(LetheError):
@@ -179,21 +182,23 @@ def _execute(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) 
         request_id=OuterRef("request_id"), category=OuterRef("category"), chunk_no=OuterRef("number")
     )
     for category in registry.erase_order():
-        # Each batch looks at the holds again.
         pending = PlanChunk.objects.filter(request=request, category=category.key).exclude(Exists(done))
-        for chunk_id in pending.order_by("number").values_list("id", flat=True):
-            _erase_chunk(lease, request, scope, category, PlanChunk.objects.get(pk=chunk_id))
+        chunks = list(pending.order_by("number").values_list("id", flat=True))
+        while chunks:
+            chunks = chunks[_erase_batch(lease, request, scope, category, chunks) :]
     with transaction.atomic():
         lease.renew(state=State.VERIFYING, progress_at=clock.ClockTime())
         _record("request.verifying", request, system(request.tenant_id))
 
 
-def _erase_chunk(
-    lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, category: registry.Category, planned: PlanChunk
-) -> None:
-    chunk = registry.Chunk(
-        planned.number, planned.low, planned.high, planned.rows, planned.bytes, planned.sha256, bytes(planned.fingerprints)
-    )
+def _erase_batch(
+    lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, category: registry.Category, chunks: list[int]
+) -> int:
+    """Erase as many of the chunks as fit into one short transaction; returns how many. Each batch looks at the holds again.
+
+    What was erased before a chunk that drifted stays erased.
+    """
+    done, drift, until = 0, None, time.monotonic() + BATCH_SECONDS
     with transaction.atomic():
         # First, so that a worker which lost the job meets this and nobody can claim it before the commit.
         lease.renew(progress_at=clock.ClockTime(), attempts=0)
@@ -202,20 +207,37 @@ def _erase_chunk(
         if category.is_last:
             scope = coverage.with_names(scope)
         with fences.executor(request_id=lease.id, lease_no=lease.number):
-            erased = category.erase(scope=scope, chunk=chunk)
-            ErasureStep.objects.create(
-                request_id=lease.id,
-                tenant_id=scope.tenant_id,
-                category=category.key,
-                chunk_no=chunk.number,
-                rows=erased.rows,
-                bytes=erased.size,
-                already_absent=erased.already_absent,
-                held=erased.held,
-                lease_no=lease.number,
-            )
+            while done < len(chunks) and (not done or time.monotonic() < until):
+                try:
+                    with transaction.atomic():
+                        _erase_chunk(lease, scope, category, PlanChunk.objects.get(pk=chunks[done]))
+                except registry.Drift as found:
+                    drift = found
+                    break
+                done += 1
             # A row that something still refers to shows here, inside the batch.
             connection.check_constraints()
+    if drift:
+        raise drift
+    return done
+
+
+def _erase_chunk(lease: jobs.Lease, scope: registry.Scope, category: registry.Category, planned: PlanChunk) -> None:
+    chunk = registry.Chunk(
+        planned.number, planned.low, planned.high, planned.rows, planned.bytes, planned.sha256, bytes(planned.fingerprints)
+    )
+    erased = category.erase(scope=scope, chunk=chunk)
+    ErasureStep.objects.create(
+        request_id=lease.id,
+        tenant_id=scope.tenant_id,
+        category=category.key,
+        chunk_no=chunk.number,
+        rows=erased.rows,
+        bytes=erased.size,
+        already_absent=erased.already_absent,
+        held=erased.held,
+        lease_no=lease.number,
+    )
 
 
 # -- verifying: success is what a fresh look says

@@ -127,12 +127,22 @@ def test_a_category_without_a_writer_that_exists_is_an_error(register, writers):
     assert [error.id for error in checks.check_writers()] == ["governance.E008"]
 
 
-def test_a_category_whose_table_lost_its_guard_is_named(db):
+@pytest.mark.parametrize(
+    ("trigger", "lost"),
+    [
+        ("subject_guard", "has no guard: writes would pass an open fence"),
+        ("subject_guard_gone", "has no guard: writes would pass an open fence"),
+        ("subject_hold", "has no guard of holds: held rows could be deleted"),
+        ("subject_hold_gone", "has no guard of holds: held rows could be deleted"),
+        ("subject_truncate", "could be emptied by TRUNCATE"),
+    ],
+)
+def test_a_category_whose_table_lost_a_guard_is_named(db, trigger, lost):
     with connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER subject_guard ON agent_sessions_item")
+        cursor.execute(f"DROP TRIGGER {trigger} ON agent_sessions_item")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
-        ("governance.E002", "agent_sessions_item of category items has no guard: writes would pass an open fence.")
+        ("governance.E002", f"agent_sessions_item of category items {lost}.")
     ]
 
 

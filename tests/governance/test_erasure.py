@@ -312,7 +312,8 @@ class Killed(BaseException):
 
 
 def dies_after(monkeypatch, batches: int):
-    """The worker is gone before batch number `batches` + 1 commits."""
+    """The worker is gone before batch number `batches` + 1 commits, of one chunk each."""
+    monkeypatch.setattr(erasure, "BATCH_SECONDS", 0)
     done = {"batches": 0}
     create = ErasureStep.objects.create
 

@@ -1,9 +1,10 @@
 """What a hold covers is kept by the database, whoever deletes or changes it and however."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 
 from governance.domain import coverage, fences, holds, keys, registry
 from governance.domain.holds import Target
@@ -255,3 +256,95 @@ def test_placing_waits_for_no_time_when_nobody_deletes(full, subject, records_ma
     place(Target("subject", subject=subject), records_manager)
 
     assert time.monotonic() - began < 2
+
+
+def test_one_statement_that_deletes_a_held_group_as_a_whole_is_refused(full, agent, records_manager):
+    """Children find their agent through rows that the same statement deletes."""
+    place(Target("agent", agent_id=agent.id, agent_name=agent.name), records_manager)
+
+    assert refused(
+        "WITH events AS (DELETE FROM agent_sessions_runevent), calls AS (DELETE FROM agent_sessions_modelcall)"
+        " DELETE FROM agent_sessions_run"
+    )
+
+
+def test_cascade_does_not_take_a_held_row_along(full, agent, records_manager):
+    run = Run.objects.get()
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(
+            "CREATE TABLE parent (id uuid PRIMARY KEY); ALTER TABLE agent_sessions_runevent ADD cascading uuid"
+            " REFERENCES parent ON DELETE CASCADE"
+        )
+        cursor.execute("INSERT INTO parent VALUES (%s)", [run.id])
+        cursor.execute("UPDATE agent_sessions_runevent SET cascading = run_id; SET CONSTRAINTS ALL IMMEDIATE")
+    assert not refused("DELETE FROM parent")
+
+    place(Target("session", session_id=full.id), records_manager)
+
+    assert refused("DELETE FROM parent")
+
+
+def test_rows_of_several_tenants_and_subjects_are_all_looked_at(full, agent, stranger_tenant, subject, records_manager):
+    """One statement over many rows, one of which is held."""
+    stranger_agent, bert = talk.agent(stranger_tenant), make.subject(full.tenant, "bert")
+    talk.conversation(stranger_agent, make.subject(stranger_tenant, "carl"))
+    talk.conversation(agent, bert)
+    talk.conversation(agent, None)
+    place(Target("subject", subject=bert), records_manager)
+
+    assert refused("DELETE FROM agent_sessions_item")
+    assert not refused("DELETE FROM agent_sessions_item WHERE subject_id IS DISTINCT FROM %s", [bert.id])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("delete_first", [True, False])
+def test_hold_falls_before_a_deletion_or_after_it(delete_first):
+    """Nobody's row is both gone and covered: whoever comes second waits for the other's end."""
+    tenant = make.tenant("acme")
+    subject, by = make.subject(tenant, "anna"), make.actor(tenant, "records_manager")
+    session = talk.conversation(talk.agent(tenant), subject)
+    statement = "DELETE FROM agent_sessions_item WHERE session_id = %s"
+
+    with ThreadPoolExecutor(1) as pool:
+        if delete_first:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(statement, [session.id])
+                placing = pool.submit(in_thread, lambda: place(Target("session", session_id=session.id), by))
+                wait_for_lock()
+            assert placing.result(30).covered_rows == coverage_without_items(session)
+            assert not Item.objects.exists()
+        else:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(hold_key(%s))", [tenant.id])
+                deleting = pool.submit(in_thread, lambda: refused(statement, [session.id]))
+                wait_for_lock()
+                Hold.objects.create(
+                    tenant=tenant, matter="M-1", reason="litigation", scope="subject", subject=subject, placed_by="x", placed_by_label="x"
+                )
+            assert deleting.result(30)
+            assert Item.objects.count() == 4
+
+
+def coverage_without_items(session) -> int:
+    hold = Hold.objects.get()
+    return sum(rows for key, rows in holds.rows_by_category(hold=hold).items() if key != "items")
+
+
+def in_thread(act):
+    try:
+        return act()
+    finally:
+        connections.close_all()
+
+
+def wait_for_lock():
+    """Until another connection waits for an advisory lock of ours."""
+    deadline = time.monotonic() + 30
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            if cursor.fetchone()[0]:
+                return
+            time.sleep(0.01)
+    raise AssertionError("nobody waits")

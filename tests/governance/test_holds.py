@@ -341,14 +341,14 @@ def test_hold_that_arrives_mid_job_keeps_what_is_left(agent, subject, officer, r
     """The batch that meets it is planned again without its rows; what went before is gone, and told so."""
     first, second_one = talk.conversation(agent, subject), talk.conversation(agent, subject)
     request = confirmed(subject, officer)
-    inner, seen = erasure._erase_chunk, []
+    inner, seen = erasure._erase_batch, []
 
-    def hold_before_items(lease, request, scope, category, planned):
+    def hold_before_items(lease, request, scope, category, chunks):
         if category.key == "items" and not seen:
             seen.append(place(Target("session", session_id=first.id), records_manager))
-        inner(lease, request, scope, category, planned)
+        return inner(lease, request, scope, category, chunks)
 
-    monkeypatch.setattr(erasure, "_erase_chunk", hold_before_items)
+    monkeypatch.setattr(erasure, "_erase_batch", hold_before_items)
 
     done = erasure.work(request_id=request.id)
 
@@ -365,14 +365,14 @@ def test_hold_released_mid_job_frees_its_rows_for_this_request(agent, subject, o
     talk.conversation(agent, subject)
     hold = place(Target("session", session_id=held.id), records_manager)
     request = confirmed(subject, officer)
-    inner, seen = erasure._erase_chunk, []
+    inner, seen = erasure._erase_batch, []
 
-    def release_before_items(lease, request, scope, category, planned):
+    def release_before_items(lease, request, scope, category, chunks):
         if category.key == "items" and not seen:
             seen.append(holds.release(hold=hold, by=second))
-        inner(lease, request, scope, category, planned)
+        return inner(lease, request, scope, category, chunks)
 
-    monkeypatch.setattr(erasure, "_erase_chunk", release_before_items)
+    monkeypatch.setattr(erasure, "_erase_batch", release_before_items)
 
     done = erasure.work(request_id=request.id)
 

@@ -24,14 +24,15 @@ django.setup()
 from django.db import connections
 connections["default"].settings_dict["NAME"] = sys.argv[1]
 from governance.domain import erasure
+erasure.BATCH_SECONDS = float(sys.argv[3])
 print("ready", flush=True)
 erasure.work(request_id=sys.argv[2])
 """
 
 
-def worker(request, ledger):
+def worker(request, ledger, batch):
     process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, connection.settings_dict["NAME"], str(request.id)], stdout=subprocess.PIPE,
+        [sys.executable, "-c", WORKER, connection.settings_dict["NAME"], str(request.id), str(batch)], stdout=subprocess.PIPE,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "console.settings", "LETHE_LEDGER_DIR": str(ledger)},
     )  # fmt: skip
     process.stdout.readline()
@@ -70,7 +71,8 @@ def test_killed_erasure_ends_with_steps_equal_to_its_preview(kills, settings, mo
         total = PlanChunk.objects.filter(request=request).count()
 
         while kills > done_kills:
-            process = worker(request, settings.LEDGER_DIR)
+            # A chunk in each batch, or several.
+            process = worker(request, settings.LEDGER_DIR, dice.choice([0, erasure.BATCH_SECONDS]))
             was_running = kill_after(process, request, ErasureStep.objects.filter(request=request).count() + dice.randrange(total))
             done_kills += was_running
             if not was_running:
