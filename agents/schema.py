@@ -96,7 +96,7 @@ _LAYOUT = (
     ("context", "Context", "What happens when a conversation grows long.", ("compaction",)),
     ("memory", "Memory", "What the agent keeps beyond one conversation.", ("memory",)),
     ("workspace", "Workspace", "Files that belong to one session.", ("workspace",)),
-    ("assembly", "Assembly", "What the model sees, in order, and what is written down afterwards.", ("assembly", "aggregation")),
+    ("assembly", "Assembly", "What the model sees, in order, and what is written down afterwards.", ("assembly", "layer_caps", "aggregation")),
     ("limits", "Limits", "What a run may use, and how sessions behave.", ("limits", "sessions")),
     ("metadata", "Metadata", "Your application's own values.", ("metadata",)),
 )

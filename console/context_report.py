@@ -21,7 +21,9 @@ LAYERS = {
     "summary": (gettext_lazy("Summary"), "l8"),
     "history": (gettext_lazy("History"), "l4"),
     "recall": (gettext_lazy("Recall"), "l5"),
-    "working_memory": (gettext_lazy("Todos and mode"), "l6"),
+    "working_memory": (gettext_lazy("Working memory"), "l6"),
+    "alerts": (gettext_lazy("Alerts"), "l5"),
+    "assembly": (gettext_lazy("What is shown"), "l6"),
     "message": (gettext_lazy("This turn"), "l3"),
 }
 _IN_ITEMS = ("history", "message", "summary")
@@ -36,6 +38,10 @@ class Layer:
     # Ranges of item seqs for what comes from the history, names for everything else.
     sources: tuple[str, ...]
     left_out: tuple[dict, ...]
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.tokens)
 
     @property
     def has_items(self) -> bool:
@@ -90,6 +96,11 @@ class Report:
         return [(layer, entry) for layer in self.layers for entry in layer.left_out]
 
 
+def layer_label(name: str) -> str:
+    known = LAYERS.get(name)
+    return str(known[0]) if known else name.replace("_", " ").capitalize()
+
+
 def _sum(layers: list[Layer]) -> int:
     return sum(layer.tokens for layer in layers)
 
@@ -98,7 +109,7 @@ def _layers(raw: list[dict] | None) -> list[Layer]:
     found = []
     for entry in raw or []:
         name = entry.get("layer", "")
-        label, css = LAYERS.get(name, (name.replace("_", " ").capitalize(), "l6"))
+        css = LAYERS.get(name, ("", "l6"))[1]
         sources, left_out = entry.get("sources") or (), entry.get("left_out") or ()
-        found.append(Layer(name, str(label), css, entry.get("tokens") or 0, tuple(map(str, sources)), tuple(left_out)))
+        found.append(Layer(name, layer_label(name), css, entry.get("tokens") or 0, tuple(map(str, sources)), tuple(left_out)))
     return found

@@ -27,6 +27,7 @@ _ADVICE = {
     "model_not_found": Advice(gettext_lazy("The provider does not know this model. Choose another one in the agent's definition."), "agent", gettext_lazy("Open the agent"), True),
     "context_too_long": Advice(gettext_lazy("The conversation no longer fits the model. Choose a model with a larger window, or start a new session."), "agent", gettext_lazy("Open the agent"), True),
     "content_filtered": Advice(gettext_lazy("The provider's content filter stopped the answer. Put the request into other words.")),
+    "halted": Advice(gettext_lazy("The run went in circles and an alert ended it. The timeline shows what it repeated: change the instructions or the tool, then send the message again."), "agent", gettext_lazy("Open the agent"), True),
     "definition_invalid": Advice(gettext_lazy("The definition has problems that keep it from running. The editor lists them."), "agent", gettext_lazy("Open the agent"), True),
     "internal_error": Advice(gettext_lazy("Something failed inside Lethe. What the run had stored is kept; the server's log has the cause under the run's id.")),
 }  # fmt: skip

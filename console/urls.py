@@ -75,6 +75,7 @@ operate = [
     path("runs/<str:ref>", runs.run, name="run"),
     path("runs/<str:ref>/events", runs.events, name="run-events"),
     path("runs/<str:ref>/events/<int:seq>", runs.event, name="run-event"),
+    path("runs/<str:ref>/context/<int:number>/<slug:layer>", runs.behind, name="run-behind"),
     path("runs/<str:ref>/turn", runs.turn, name="run-turn"),
     path("runs/<str:ref>/saw", runs.saw, name="run-saw"),
     path("runs/<str:ref>/cancel", runs.cancel, name="run-cancel"),

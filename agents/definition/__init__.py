@@ -1,6 +1,6 @@
 """The definition of an agent: its document, and how one is read."""
 
-from agents.definition.assembly import INJECTIONS, REDUCTIONS, Aggregate, Policy
+from agents.definition.assembly import INJECTIONS, REDUCTIONS, Aggregate, LayerCaps, Policy
 from agents.definition.base import Part, hints_of
 from agents.definition.compaction import NEEDS_TRIGGER, SUMMARISES, Compaction
 from agents.definition.document import (

@@ -9,6 +9,47 @@ INJECTIONS = ("working_memory", "episodic_memory")
 REDUCTIONS = ("sliding_window", "token_budget")
 
 
+class LayerCaps(Part):
+    """How many tokens single layers of a model call may use, whatever room the model has."""
+
+    recall: int | None = setting(
+        None,
+        title="Recall",
+        about="What is found again of earlier conversations; what is beyond it is left out whole, the last found first.",
+        unit="tokens",
+        placeholder="no limit of its own",
+        gt=0,
+        le=10_000_000,
+    )
+    working_memory: int | None = setting(
+        None,
+        title="Working memory",
+        about="Todos, mode and working notes; notes go before todos.",
+        unit="tokens",
+        placeholder="no limit of its own",
+        gt=0,
+        le=10_000_000,
+    )
+    history: int | None = setting(
+        None,
+        title="History",
+        about="The turns before the current one; the oldest are left out.",
+        unit="tokens",
+        placeholder="no limit of its own",
+        gt=0,
+        le=10_000_000,
+    )
+    summary: int | None = setting(
+        None,
+        title="Summary",
+        about="The summary of what is long past; it is written to this size.",
+        unit="tokens",
+        placeholder="1000",
+        gt=0,
+        le=10_000_000,
+    )
+
+
 class Policy(Part):
     """One step that adds to what the model sees, or takes away from it."""
 
@@ -34,7 +75,12 @@ class Policy(Part):
         None, title="Entries", about="How many of the newest entries are kept.", gt=0, le=100_000
     )
     max_tokens: int | None = setting(
-        None, title="Tokens", about="How many tokens the history may use.", unit="tokens", gt=0, le=10_000_000
+        None,
+        title="Tokens",
+        about="How many tokens the conversation and what was added before this step may use.",
+        unit="tokens",
+        gt=0,
+        le=10_000_000,
     )
     transparent: bool = setting(
         False, title="Say so", about="Tells the model how much of the whole it is being shown."

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import JsonValue, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
-from agents.definition.assembly import Aggregate, Policy, tidy_kind
+from agents.definition.assembly import Aggregate, LayerCaps, Policy, tidy_kind
 from agents.definition.base import Part, setting
 from agents.definition.compaction import Compaction
 from agents.definition.harness import Harness
@@ -236,6 +236,9 @@ class Definition(Part):
     )
     memory: Memory | None = setting(None, title="Memory", about="What the agent keeps beyond one conversation.")
     workspace: Workspace | None = setting(None, title="Workspace", about="Files that belong to one session.")
+    layer_caps: LayerCaps = setting(
+        LayerCaps, title="Limits of layers", about="How many tokens single parts of a model call may use."
+    )
     assembly: list[Policy] = setting(
         list, title="Assembly", about="Steps that decide, in order, what the model sees.", max_length=20
     )

@@ -73,6 +73,7 @@ urlpatterns = [
     _route("runs", runs.Runs, "runs"),
     _route("runs/<id>", runs.Run, "run"),
     _route("runs/<id>/context", runs.Context, "run-context"),
+    _route("runs/<id>/context/<number>/<layer>", runs.Behind, "run-behind"),
     _route("runs/<id>/cancel", runs.Cancel, "run-cancel"),
     _route("approvals", approvals.Approvals, "approvals"),
     _route("approvals/<id>", approvals.Approval, "approval"),

@@ -6,11 +6,12 @@ from django.views.decorators.http import require_GET
 from agents import schema
 from governance.domain import processing
 from governance.permissions import PERMISSIONS, ROLES, SCOPES
+from sessions.domain import vocabulary
 
 
 @require_GET
 def help_page(request):
-    return render(request, "console/help.html", {"roles": ROLES, "scopes": SCOPES})
+    return render(request, "console/help.html", {"roles": ROLES, "scopes": SCOPES, "events": vocabulary.ABOUT})
 
 
 @require_GET

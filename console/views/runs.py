@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from agents import queries as catalogue
 from console import access, live, reading, timeline, turns
-from console.context_report import Report
+from console.context_report import Report, layer_label
 from console.listing import FilterForm, choice_field, date_field, listing, render_list
 from console.run_errors import advice
 from console.templatetags.ui import state_text
@@ -27,6 +27,7 @@ from governance.ids import parse, shown
 from sessions import queries
 from sessions.domain import events as run_events
 from sessions.domain import runs as run_verbs
+from sessions.domain import seen
 from sessions.models import Approval, Item, Run, RunEvent, Session
 
 # A run has a few dozen events; one with thousands shows its first ones and says so.
@@ -160,6 +161,16 @@ def _payload(data: dict):
         if name in data:
             return data[name]
     return data
+
+
+@require_GET
+def behind(request, ref, number, layer):
+    """The exact text behind one part of what a model call saw. Opening it is recorded, because it is content."""
+    chosen = access.run_for(request, ref, "sessions.read")
+    found = seen.behind(run=chosen, number=number, layer=layer)
+    audit.record("content.read", by=request.actor, object_type="run", object_ref=shown("run", chosen.id), what="context")
+    context = {"run": chosen, "number": number, "label": layer_label(layer), "behind": found, "most": seen.MOST_ITEMS}
+    return render(request, "sessions/behind.html#pieces" if request.htmx else "sessions/behind.html", context)
 
 
 @require_GET

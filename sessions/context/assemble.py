@@ -2,113 +2,46 @@
 
 The layers go in a fixed order: instructions and tools first (they do not change during a session, so providers'
 prompt caches hold), then the summary of what is long past, the history, what changes every turn, the current turn.
+
+What is too much gives way in this order: compaction and assembly policies as they are set, then each layer's own cap,
+then, where the sum does not fit the window, recall, working memory, and the oldest turns. Instructions, tools, open
+calls and the current turn never do.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from agents.definition import Compaction
+from agents.definition import Compaction, LayerCaps, Policy
+from sessions.context import policies as assembly
 from sessions.context.compaction import SHORTENED_TOKENS, Plan, plan
 from sessions.context.compaction.draft import Described
-
-INSTRUCTIONS, TOOLS, SUMMARY, HISTORY, RECALL, WORKING_MEMORY, MESSAGE = (
-    "instructions",
-    "tools",
-    "summary",
-    "history",
-    "recall",
-    "working_memory",
-    "message",
+from sessions.context.view import (
+    HISTORY,
+    INSTRUCTIONS,
+    MESSAGE,
+    NO_ROOM,
+    RECALL,
+    SUMMARY,
+    TOOLS,
+    WORKING_MEMORY,
+    Layer,
+    Note,
+    SummaryView,
+    View,
+    left_out,
+    ranges,
+    sizes,
+    span,
 )
-# What compaction leaves must still fit: the oldest turns go first, down to these; then recall and working memory, then
-# the rest.
+
+# Without compaction, nothing but the window bounds a history: its oldest turns go first, down to these. What compaction
+# left is meant to stay: recall and working memory go before it.
 KEPT_TURNS = 2
 DEFAULT_OUTPUT_TOKENS = 4096
-_NO_ROOM = "does not fit the model's context window"
 
 SEEN = frozenset({"message", "tool_call", "tool_result", "reasoning"})
 
-
 T = TypeVar("T", bound=Described)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Text that goes to the model as fenced data before the current message: recall, working memory.
-
-    `sources` are ids of what it was made from.
-    """
-
-    layer: str
-    title: str
-    text: str
-    tokens: int
-    sources: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryView:
-    """A stored text that stands for the items `from_seq` to `to_seq`, which had `source_tokens`."""
-
-    ref: str
-    from_seq: int
-    to_seq: int
-    text: str
-    tokens: int
-    source_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One line of a context report."""
-
-    layer: str
-    tokens: int
-    sources: tuple[str, ...] = ()
-    left_out: tuple[dict[str, Any], ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "layer": self.layer,
-            "tokens": self.tokens,
-            "sources": list(self.sources),
-            "left_out": list(self.left_out),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class View(Generic[T]):
-    """The history, the notes and the current turn that go into the call, and the report of all layers.
-
-    `summary` stands in front of the history. Items whose seq is in `shortened` are shown as one line. `plan` is what
-    compaction made of the history, None without compaction. `crowded_out` are items that compaction would have kept
-    or summarised, and for which the window has no room. `fits` is false when even the smallest view is larger than
-    the window leaves room for.
-    """
-
-    history: list[T]
-    notes: list[Note]
-    current: list[T]
-    layers: list[Layer] = field(default_factory=list)
-    limit: int | None = None
-    fits: bool = True
-    summary: SummaryView | None = None
-    shortened: frozenset[int] = frozenset()
-    plan: Plan[T] | None = None
-    crowded_out: tuple[T, ...] = ()
-
-    @property
-    def wanted(self) -> int | None:
-        """The seq up to which a summary is to be written; None when none is."""
-        return self.plan.summarised[-1].seq if self.plan is not None and self.plan.summarised else None
-
-    @property
-    def tokens(self) -> int:
-        return sum(layer.tokens for layer in self.layers)
-
-    def report(self) -> list[dict[str, Any]]:
-        return [layer.as_dict() for layer in self.layers]
 
 
 def input_limit(window: int | None, output: int | None) -> int | None:
@@ -130,19 +63,22 @@ def assemble(
     output: int | None = None,
     factor: float = 1.0,
     compaction: Compaction | None = None,
+    policies: Sequence[Policy] = (),
+    caps: LayerCaps | None = None,
     summary: SummaryView | None = None,
     open_groups: frozenset[int] = frozenset(),
     as_if_summarised: bool = False,
 ) -> View[T]:
     """Choose what goes into the call.
 
-    `instructions` and `tools` are token counts, `system` the layers that stand behind the instructions. `limit` is what `input_limit` gives; None takes everything. `output`
-    is the model's own limit of an answer. `factor` corrects the counts by what the provider reported for an earlier
-    call of the same run. `compaction` reduces the history first; items up to the end of `summary` are not shown.
-    What compaction would summarise is shown as it is, until its summary is there: `as_if_summarised` makes the view
-    that it will be then. Whole turns are left out where there is no room, oldest first, never the current one: the
-    last turn of `items`.
+    `instructions` and `tools` are token counts, `system` the layers that stand behind the instructions. `limit` is what
+    `input_limit` gives; None takes everything. `output` is the model's own limit of an answer. `factor` corrects the
+    counts by what the provider reported for an earlier call of the same run. `compaction` reduces the history first, then `policies` do; items up to the end of `summary`
+    are not shown. What compaction would summarise is shown as it is, until its summary is there: `as_if_summarised`
+    makes the view that it will be then. Whole turns are left out where there is no room, oldest first, never the
+    current one, the last turn of `items`, nor one with an open call.
     """
+    caps = caps or LayerCaps()
     last = items[-1].turn if items else None
     # Reasoning goes back to the provider only inside the turn it belongs to.
     seen = [item for item in items if item.kind in SEEN and (item.kind != "reasoning" or item.turn == last)]
@@ -152,32 +88,43 @@ def assemble(
     kept, shortened = seen, frozenset[int]()
     if compaction is not None:
         made = plan(
-            seen, compaction, fixed=instructions + tools + _tokens(system) + _tokens(notes), output=output, open_groups=open_groups,
+            seen, compaction, fixed=instructions + tools + _tokens([*system, *notes]), output=output, open_groups=open_groups,
             summary_tokens=summary.tokens if summary else 0, factor=factor,
         )  # fmt: skip
         kept = made.kept if as_if_summarised else [*made.summarised, *made.kept]
         shortened = made.shortened
         if as_if_summarised and made.summarised:
             summary = _expected(summary, made)
+    reduced = assembly.reduce(
+        kept, policies, notes=notes, shortened=shortened, open_groups=open_groups,
+        summary_tokens=summary.tokens if summary else 0, factor=factor,
+    )  # fmt: skip
+    told = assembly.transparency(policies, reduced.steps)
+    notes = [*notes, told] if told is not None else list(notes)
 
-    current = [item for item in kept if item.turn == last]
-    turns = _turns(item for item in kept if item.turn != last)
-    fixed = instructions + tools + _tokens(system) + _sizes(current, shortened)
-    sizes = [_sizes(turn, shortened) for turn in turns]
-    kept_notes = list(notes)
+    current = [item for item in reduced.kept if item.turn == last]
+    turns = _Turns((item for item in reduced.kept if item.turn != last), shortened, open_groups)
+    dropped_summary = summary if summary is not None and caps.summary is not None and summary.tokens > caps.summary else None
+    summary = None if dropped_summary else summary
+    kept_notes, capped_notes = _capped(notes, caps)
+    if caps.history is not None:
+        turns.drop_to(int(caps.history / factor), keep=0)
+    capped = turns.take_dropped()
+
+    fixed = instructions + tools + _tokens(system) + sizes(current, shortened)
     room = None if limit is None else int(limit / factor) - fixed - (summary.tokens if summary else 0)
-
-    first = _first_that_fits(sizes, room, kept_notes, keep=KEPT_TURNS)
+    if made is None and room is not None:
+        turns.drop_to(room - _tokens(kept_notes), keep=KEPT_TURNS)
     for layer in (RECALL, WORKING_MEMORY):
-        if _over(sizes[first:], room, kept_notes):
+        if room is not None and turns.tokens + _tokens(kept_notes) > room:
             kept_notes = [note for note in kept_notes if note.layer != layer]
-    first = max(first, _first_that_fits(sizes, room, kept_notes, keep=0))
-    if summary is not None and room is not None and _over(sizes[first:], room, kept_notes):
+    if room is not None:
+        turns.drop_to(room - _tokens(kept_notes), keep=0)
+    if summary is not None and room is not None and turns.tokens + _tokens(kept_notes) > room:
         # A summary in place of everything else would leave no room for the answer's own turn.
         room, summary = room + summary.tokens, None
 
-    history = [item for turn in turns[first:] for item in turn]
-    crowded_out = [item for turn in turns[:first] for item in turn]
+    history, crowded_out = turns.kept(), turns.take_dropped()
     return View(
         history=history,
         notes=kept_notes,
@@ -186,23 +133,71 @@ def assemble(
             Layer(INSTRUCTIONS, instructions, ("definition",) if instructions else ()),
             *system,
             *([Layer(TOOLS, tools, tuple(tool_names))] if tools else []),
-            *([Layer(SUMMARY, summary.tokens, (_span(summary.from_seq, summary.to_seq),))] if summary else []),
+            *_summary_layer(summary, dropped_summary, caps),
             Layer(
                 HISTORY,
-                _sizes(history, shortened),
+                sizes(history, shortened),
                 ranges(history),
-                (*_compacted(made, shortened, compaction, as_if_summarised), *_left_out(crowded_out, shortened, _NO_ROOM)),
+                (
+                    *_compacted(made, shortened, compaction, as_if_summarised),
+                    *_reduced(reduced, shortened),
+                    *left_out(capped, shortened, _over_cap(caps.history)),
+                    *left_out(crowded_out, shortened, NO_ROOM),
+                ),
             ),
-            *_note_layers(notes, kept_notes),
-            Layer(MESSAGE, _sizes(current, shortened), ranges(current)),
+            *_note_layers(notes, kept_notes, capped_notes, caps),
+            Layer(MESSAGE, sizes(current, shortened), ranges(current)),
         ],
         limit=limit,
-        fits=not _over(sizes[first:], room, kept_notes),
+        fits=room is None or turns.tokens + _tokens(kept_notes) <= room,
         summary=summary,
         shortened=shortened,
         plan=made,
+        reduced=tuple(item for gone in reduced.taken for item in gone),
+        steps=reduced.steps,
+        capped=tuple(capped),
         crowded_out=tuple(crowded_out),
     )
+
+
+class _Turns:
+    """The turns before the current one, from which the oldest are dropped; those with an open call never are."""
+
+    def __init__(self, items: Iterable[Any], shortened: frozenset[int], open_groups: frozenset[int]):
+        self.turns: list[list[Any]] = []
+        for item in items:
+            if self.turns and self.turns[-1][0].turn == item.turn:
+                self.turns[-1].append(item)
+            else:
+                self.turns.append([item])
+        self.sizes = [sizes(turn, shortened) for turn in self.turns]
+        self.is_open = [bool(open_groups) and any(item.group in open_groups for item in turn) for turn in self.turns]
+        self.tokens = sum(self.sizes)
+        self.places = list(range(len(self.turns)))
+        self._dropped: list[Any] = []
+
+    def drop_to(self, room: int, *, keep: int) -> None:
+        """Drop the oldest turns until the rest fits `room` tokens, but leave the newest `keep`."""
+        left, stays = len(self.places), []
+        for index, place in enumerate(self.places):
+            if self.tokens <= room or left <= keep:
+                stays += self.places[index:]
+                break
+            left -= 1
+            if self.is_open[place]:
+                stays.append(place)
+                continue
+            self.tokens -= self.sizes[place]
+            self._dropped += self.turns[place]
+        self.places = stays
+
+    def kept(self) -> list[Any]:
+        return [item for place in self.places for item in self.turns[place]]
+
+    def take_dropped(self) -> list[Any]:
+        """What was dropped since this was asked last."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
 
 def _expected(summary: SummaryView | None, made: Plan) -> SummaryView:
@@ -212,61 +207,34 @@ def _expected(summary: SummaryView | None, made: Plan) -> SummaryView:
     return SummaryView("", first, made.summarised[-1].seq, "", made.summary_tokens, source)
 
 
-def ranges(items: Iterable[Described]) -> tuple[str, ...]:
-    """The seqs of `items` as ranges of at most 20: ("3-41", "44")."""
-    found: list[list[int]] = []
-    for item in items:
-        if found and item.seq == found[-1][1] + 1:
-            found[-1][1] = item.seq
-        else:
-            found.append([item.seq, item.seq])
-    if len(found) > 20:
-        found = [*found[:19], [found[19][0], found[-1][1]]]
-    return tuple(_span(first, last) for first, last in found)
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def _sizes(items: Iterable[Described], shortened: frozenset[int]) -> int:
-    return sum(SHORTENED_TOKENS if item.seq in shortened else item.tokens for item in items)
-
-
 def _tokens(entries: Iterable[Any]) -> int:
     return sum(entry.tokens for entry in entries)
 
 
-def _turns(items: Iterable[T]) -> list[list[T]]:
-    turns: list[list[T]] = []
-    for item in items:
-        if turns and turns[-1][0].turn == item.turn:
-            turns[-1].append(item)
+def _over_cap(cap: int | None) -> str:
+    return f"beyond the layer's limit of {cap} tokens"
+
+
+def _capped(notes: Sequence[Note], caps: LayerCaps) -> tuple[list[Note], list[Note]]:
+    """(notes within the cap of their layer, notes beyond it): the first ones stay."""
+    used: dict[str, int] = {}
+    inside, outside = [], []
+    for note in notes:
+        cap = {RECALL: caps.recall, WORKING_MEMORY: caps.working_memory}.get(note.layer)
+        used[note.layer] = used.get(note.layer, 0) + note.tokens
+        if cap is None or used[note.layer] <= cap:
+            inside.append(note)
         else:
-            turns.append([item])
-    return turns
+            used[note.layer] -= note.tokens
+            outside.append(note)
+    return inside, outside
 
 
-def _over(sizes: list[int], room: int | None, notes: list[Note]) -> bool:
-    return room is not None and sum(sizes) + _tokens(notes) > room
-
-
-def _first_that_fits(sizes: list[int], room: int | None, notes: list[Note], *, keep: int) -> int:
-    """The index of the first turn to keep: as many of the newest as fit, but not fewer than `keep`."""
-    if room is None:
-        return 0
-    room -= _tokens(notes)
-    first = len(sizes)
-    while first > 0 and (sizes[first - 1] <= room or len(sizes) - first < keep):
-        first -= 1
-        room -= sizes[first]
-    return first
-
-
-def _left_out(items: Sequence[Described], shortened: frozenset[int], reason: str) -> tuple[dict[str, Any], ...]:
-    if not items:
-        return ()
-    return ({"items": ", ".join(ranges(items)), "tokens": _sizes(items, shortened), "reason": reason},)
+def _summary_layer(summary: SummaryView | None, dropped: SummaryView | None, caps: LayerCaps) -> list[Layer]:
+    if dropped is not None:
+        where = span(dropped.from_seq, dropped.to_seq)
+        return [Layer(SUMMARY, 0, (), ({"items": where, "tokens": dropped.tokens, "reason": _over_cap(caps.summary)},))]
+    return [Layer(SUMMARY, summary.tokens, (span(summary.from_seq, summary.to_seq),))] if summary else []
 
 
 def _compacted(
@@ -276,16 +244,24 @@ def _compacted(
     if made is None or settings is None:
         return []
     lines = [item for item in made.kept if item.seq in shortened]
-    found = [*_left_out(made.dropped, frozenset(), f"dropped by compaction ({settings.strategy})")]
+    found = [*left_out(made.dropped, frozenset(), f"dropped by compaction ({settings.strategy})")]
     if as_if_summarised:
-        found += _left_out(made.summarised, frozenset(), "summarised")
+        found += left_out(made.summarised, frozenset(), "summarised")
     if lines:
         saved = _tokens(lines) - SHORTENED_TOKENS * len(lines)
         found.append({"items": ", ".join(ranges(lines)), "tokens": saved, "reason": "shortened to one line each"})
     return found
 
 
-def _note_layers(notes: Sequence[Note], kept: Sequence[Note]) -> list[Layer]:
+def _reduced(reduced: assembly.Reduced, shortened: frozenset[int]) -> list[dict[str, Any]]:
+    """What each policy took out of the history, for the report."""
+    found: list[dict[str, Any]] = []
+    for step, gone in zip(reduced.steps, reduced.taken, strict=True):
+        found += left_out(gone, shortened, f"left out by the step {step.policy}")
+    return found
+
+
+def _note_layers(notes: Sequence[Note], kept: Sequence[Note], capped: Sequence[Note], caps: LayerCaps) -> list[Layer]:
     layers = []
     for name in dict.fromkeys(note.layer for note in notes):
         inside = [note for note in kept if note.layer == name]
@@ -299,10 +275,11 @@ def _note_layers(notes: Sequence[Note], kept: Sequence[Note]) -> list[Layer]:
                     {
                         "items": note.title,
                         "tokens": note.tokens,
-                        "reason": _NO_ROOM,
+                        "reason": _over_cap(getattr(caps, name)) if note in capped else NO_ROOM,
                     }
                     for note in outside
                 ),
+                "\n\n".join(note.text for note in inside if note.own),
             )
         )
     return layers

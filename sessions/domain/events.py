@@ -16,19 +16,12 @@ from psycopg.types.json import Jsonb
 from governance import sql
 from governance.errors import NotFound
 from sessions import notify
+from sessions.domain.vocabulary import TYPES
 from sessions.models import Item, ModelCall, Run, RunEvent
 from sessions.threads import in_thread
 
 ENDINGS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 DELTAS = ("message.delta", "reasoning.delta")
-TYPES = frozenset(
-    {
-        "run.started", "context.assembled", "message.delta", "message.completed", "reasoning.delta", "tool.called",
-        "tool.completed", "tool.failed", "tool.output_truncated", "approval.requested", "history.compacted",
-        "memory.recalled", "memory.written", "aggregation.completed", "model.fallback_used", "mode.changed", "alert",
-        "halt", "child_run.started", "child_run.completed", *ENDINGS,
-    }
-)  # fmt: skip
 _READ_LIMIT = 500
 
 

@@ -6,13 +6,14 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Max, Q
+from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from agents.definition import Compaction, canonical
+from governance import sql
 from governance.domain import fences
 from governance.ids import shown
-from sessions.context.assemble import SummaryView
+from sessions.context.view import SummaryView
 from sessions.domain import history, leases, quotas, usage
 from sessions.models import Item, ModelCall, Run, Session, Summary
 
@@ -27,11 +28,22 @@ class SourceChanged(Exception):
 
 def newest(session: Session) -> Summary | None:
     """The usable summary that reaches furthest; a fork uses those of what it shares."""
-    reach = Q()
-    for owner, _, last in history.segments(session):
-        reach |= Q(session_id=owner, to_seq__lte=last)
-    usable = Summary.objects.filter(reach, tenant_id=session.tenant_id, is_stale=False, failure="")
-    return usable.order_by("-to_seq", "-created_at").first()
+    reach = history.segments(session)
+    found = _NEWEST.first([[owner for owner, _, _ in reach], [last for _, _, last in reach], session.tenant_id])
+    return found[0] if found else None
+
+
+# For each session that has a part in it, the index ends at its newest: the cost does not grow with their number.
+_NEWEST = sql.Reader(
+    """
+    SELECT {summary} FROM unnest(%s::uuid[], %s::bigint[]) AS reach (owner, last), LATERAL (
+        SELECT * FROM agent_sessions_summary
+        WHERE session_id = reach.owner AND to_seq <= reach.last AND tenant_id = %s AND NOT is_stale AND failure = ''
+        ORDER BY to_seq DESC, created_at DESC LIMIT 1
+    ) AS summary ORDER BY summary.to_seq DESC, summary.created_at DESC LIMIT 1
+    """,
+    summary=Summary,
+)
 
 
 def as_view(summary: Summary) -> SummaryView:

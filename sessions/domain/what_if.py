@@ -7,8 +7,9 @@ from itertools import groupby
 from agents import queries as catalogue
 from agents.definition import SUMMARISES, Definition
 from sessions.context import tokens
-from sessions.context.assemble import HISTORY, MESSAGE, SEEN, SUMMARY, View, assemble, input_limit
+from sessions.context.assemble import SEEN, assemble, input_limit
 from sessions.context.compaction import SHORTENED_TOKENS, compaction_of
+from sessions.context.view import HISTORY, MESSAGE, SUMMARY, Step, View
 from sessions.domain import summaries
 from sessions.domain.compacting import Outline, outline
 from sessions.models import ModelCall, Session
@@ -34,7 +35,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Preview:
     """`before` and `after` are tokens of the conversation, `limit` what may go in at all; None where the model's window
-    is not known. `layers` is the context report that a call would leave."""
+    is not known. `layers` is the context report that a call would leave, `steps` what each assembly step that takes
+    away left of the history."""
 
     strategy: str
     before: int
@@ -44,6 +46,7 @@ class Preview:
     fits: bool
     layers: list[dict]
     parts: list[Part] = field(default_factory=list)
+    steps: tuple[Step, ...] = ()
 
     def share(self, fate: str) -> int:
         """Tokens of the items with this fate, as they are stored."""
@@ -87,7 +90,7 @@ def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored,
     family = tokens.family(provider.kind, definition.model.model)
     view = assemble(
         items, instructions=tokens.count_again(definition.instructions, family), tools=tools, limit=limit, output=output,
-        compaction=settings, summary=summary, as_if_summarised=True,
+        compaction=settings, policies=definition.assembly, caps=definition.layer_caps, summary=summary, as_if_summarised=True,
     )  # fmt: skip
     return Preview(
         strategy=settings.strategy if settings else "none",
@@ -98,6 +101,7 @@ def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored,
         fits=view.fits,
         layers=view.report(),
         parts=list(_parts(items, view))[-MOST_PARTS:],
+        steps=view.steps,
     )
 
 
@@ -113,7 +117,7 @@ def _parts(items: Iterable[Outline], view: View[Outline]) -> Iterable[Part]:
             return SHORTENED if item.seq in view.shortened else KEPT
         return SUMMARISED if view.summary is not None and item.seq <= view.summary.to_seq and item.seq not in dropped else DROPPED
 
-    dropped = {item.seq for item in (*(view.plan.dropped if view.plan else ()), *view.crowded_out)}
+    dropped = view.not_shown
     for name, group in groupby((item for item in items if item.kind in SEEN), key=fate):
         row = list(group)
         size = sum(item.tokens for item in row)

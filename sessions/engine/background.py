@@ -11,8 +11,8 @@ from uuid import UUID
 from agents.definition import Definition
 from governance.domain import fences
 from governance.errors import LetheError
-from sessions.context.assemble import SummaryView
 from sessions.context.compaction import compaction_of
+from sessions.context.view import SummaryView
 from sessions.domain import quotas, summaries
 from sessions.engine.compacting import CALLS_AFTER, SummaryWriter
 from sessions.engine.store import CallRecord

@@ -15,8 +15,9 @@ from agents.definition import SUMMARISES, Compaction, Definition
 from agents.models import Provider
 from governance.domain import fences
 from governance.errors import LetheError, SubjectFenced
-from sessions.context.assemble import HISTORY, MESSAGE, SEEN, SUMMARY, SummaryView, View, ranges
+from sessions.context.assemble import SEEN
 from sessions.context.compaction import compaction_of, plan
+from sessions.context.view import HISTORY, MESSAGE, SUMMARY, SummaryView, View, ranges
 from sessions.domain import history, summaries
 from sessions.engine.errors import ModelFailed
 from sessions.engine.models import ModelSource, ProviderConfig
@@ -49,7 +50,7 @@ class SummaryWriter:
             models = await in_thread(self._models)
         except (ModelFailed, LetheError) as error:
             return await self._failed(seq, error.code)
-        summariser = Summariser(models, self.settings, paid)
+        summariser = Summariser(models, self.settings, paid, cap=self.definition.layer_caps.summary)
         summary = await in_thread(summaries.newest, self.session)
         for _ in range(most_calls):
             after = summary.to_seq if summary else 0

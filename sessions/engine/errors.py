@@ -10,6 +10,8 @@ PROVIDER_REJECTED = "provider_rejected"
 MODEL_NOT_FOUND = "model_not_found"
 CONTEXT_TOO_LONG = "context_too_long"
 CONTENT_FILTERED = "content_filtered"
+# Not the model failed, but what it was doing led nowhere.
+HALTED = "halted"
 
 # Who has to act: the provider recovers, somebody changes a setting, the conversation gets shorter, the text changes.
 _CLASSES = {
@@ -18,6 +20,7 @@ _CLASSES = {
     MODEL_NOT_FOUND: "configuration",
     CONTEXT_TOO_LONG: "context",
     CONTENT_FILTERED: "content",
+    HALTED: "halted",
 }
 
 

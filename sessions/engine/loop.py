@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -17,8 +17,10 @@ from pydantic_ai.models import Model
 
 from agents.definition import Definition
 from sessions.context import tokens, working_memory
-from sessions.context.assemble import WORKING_MEMORY, Layer, Note, View, assemble, input_limit
+from sessions.context.assemble import assemble, input_limit
 from sessions.context.compaction import compaction_of
+from sessions.context.policies import Texts, added
+from sessions.context.view import WORKING_MEMORY, Layer, Note, View
 from sessions.engine import providers
 from sessions.engine.calls import Answer, Asking, DeadlinePassed, Prepared
 from sessions.engine.compacting import Compactor
@@ -30,6 +32,7 @@ from sessions.engine.models import Candidate, ModelSource
 from sessions.engine.store import CallRecord, Entry, ItemView, RunStopped, Store
 from sessions.engine.system import SystemText
 from sessions.engine.toolbox import ToolBox
+from sessions.engine.watching import Watcher
 
 COMPLETED, AWAITING_APPROVAL, BUDGET_EXCEEDED = "completed", "awaiting_approval", "budget_exceeded"
 MODEL_CALLS = 40
@@ -84,6 +87,8 @@ class _Turn:
         self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in system)]))
         self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
+        self.watcher = Watcher(store, definition, most_calls=_most_calls(definition))
+        self.texts = Texts()
         self.execution = Execution(store=store, tools=tools, definition=definition, deadline=self.deadline)
         # Answers of this run in the library's own parts, by their group: they go back to their author unchanged.
         self.verbatim: dict[int, tuple[Candidate, list[Any]]] = {}
@@ -116,14 +121,23 @@ class _Turn:
         if not text:
             return []
         count = tokens.count(text, self.models.first.family) + 12
-        return [Note(WORKING_MEMORY, "Working memory when this turn began", text, count, ("session state",))]
+        return [Note(WORKING_MEMORY, "Working memory when this turn began", text, count, ("session state",), own=True)]
+
+    def _added(self, family: str) -> list[Note]:
+        """What assembly policies add. Alerts are as they are now, everything else as the turn began."""
+        policies = self.definition.assembly
+        if not policies:
+            return []
+        return added(policies, replace(self.texts, alerts=self.watcher.texts()), count=partial(tokens.count_again, family=family))
 
     async def run(self) -> Outcome:
         while True:
             await self.store.check()
             calls = self._open_calls()
+            await self.watcher.look(self._current())
             if not calls and (answer := self._answered()) is not None:
                 return await self._completed(answer)
+            await self.watcher.halt_if_fatal()
             if (limit := self._spent_limit()) is not None:
                 return Outcome(BUDGET_EXCEEDED, self._last_text(), reason=limit)
             if calls:
@@ -166,9 +180,8 @@ class _Turn:
 
     def _spent_limit(self) -> str | None:
         """The limit that leaves no room for another model or tool call."""
-        spent, limits, harness = self.store.spent(), self.definition.limits, self.definition.harness
-        most_calls = (harness and harness.maximum_iterations_per_request) or MODEL_CALLS
-        if spent.model_calls >= most_calls:
+        spent, limits = self.store.spent(), self.definition.limits
+        if spent.model_calls >= self.watcher.most_calls:
             return "maximum_iterations_per_request"
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return "max_seconds_per_run"
@@ -233,9 +246,11 @@ class _Turn:
             tools=tools,
             tool_names=tuple(self.tools.specs),
             system=system,
-            notes=self.notes,
+            notes=(*self.notes, *self._added(candidate.family)),
             limit=limit,
             output=output,
+            policies=self.definition.assembly,
+            caps=self.definition.layer_caps,
             open_groups=frozenset(
                 item.group for item in items if item.kind == "tool_call" and item.content["id"] in waiting
             ),
@@ -331,7 +346,7 @@ class _Turn:
             reasoning_tokens=usage.reasoning,
             is_estimated=usage.is_estimated,
             duration_ms=answer.duration_ms,
-            context=view.report() if view is not None else [],
+            context=view.report(texts=True) if view is not None else [],
             price=provider.price,
         )
 
@@ -360,6 +375,11 @@ class _Turn:
 
     async def check(self) -> None:
         await self.store.check()
+
+
+def _most_calls(definition: Definition) -> int:
+    harness = definition.harness
+    return (harness and harness.maximum_iterations_per_request) or MODEL_CALLS
 
 
 def _sooner(deadline: float | None, definition: Definition, store: Store) -> float | None:

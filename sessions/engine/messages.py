@@ -28,8 +28,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from governance.text import clean, clean_json
-from sessions.context.assemble import Note, View
 from sessions.context.compaction.texts import shortened
+from sessions.context.view import Note, View
 from sessions.engine.models import Candidate
 from sessions.engine.store import ItemView
 

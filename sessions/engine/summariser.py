@@ -13,8 +13,9 @@ from pydantic_ai.models import Model
 from agents.definition import Compaction, Definition
 from governance.text import clean
 from sessions.context import tokens
-from sessions.context.assemble import SummaryView, assemble, input_limit, ranges
+from sessions.context.assemble import assemble, input_limit
 from sessions.context.compaction import SUMMARY_TOKENS, texts
+from sessions.context.view import SummaryView, ranges
 from sessions.engine import providers
 from sessions.engine.calls import Answer, Asking, Prepared
 from sessions.engine.errors import ModelFailed
@@ -50,13 +51,13 @@ class Refused:
 
 
 class Summariser:
-    """Writes summaries by the settings of one agent. `paid` is told of every call."""
+    """Writes summaries by the settings of one agent, of at most `cap` tokens. `paid` is told of every call."""
 
-    def __init__(self, models: ModelSource, settings: Compaction, paid: Paid):
-        self.models, self.settings, self.paid = models, settings, paid
+    def __init__(self, models: ModelSource, settings: Compaction, paid: Paid, *, cap: int | None = None):
+        self.models, self.settings, self.paid, self.cap = models, settings, paid, cap
         prompt = settings.summarization_prompt
         self.instructions = f"{prompt}\n\n{_DATA_ONLY}" if prompt else texts.INSTRUCTIONS
-        self.most = min(SUMMARY_TOKENS, (settings.trigger_tokens or SUMMARY_TOKENS * 4) // 4)
+        self.most = min(SUMMARY_TOKENS, cap or SUMMARY_TOKENS, (settings.trigger_tokens or SUMMARY_TOKENS * 4) // 4)
         binding = {
             "provider": models.first.provider.name,
             "model": models.first.model,
@@ -97,6 +98,9 @@ class Summariser:
         if refusal is None and self.settings.trigger_tokens and 2 * size > self.settings.trigger_tokens:
             # It would start compaction again by itself.
             refusal = "too_long_for_the_trigger"
+        if refusal is None and self.cap is not None and size > self.cap:
+            # It would never be shown.
+            refusal = "over_its_limit"
         if refusal is not None:
             return Refused(refusal)
         before = earlier.source_tokens if earlier else 0

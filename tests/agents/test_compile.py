@@ -173,6 +173,8 @@ WARNINGS = [
     ({"assembly": [{"kind": "token_budget", "max_tokens": 5}, "alert"]}, "assembly.1", "policy_order"),
     ({"assembly": [{"kind": "token_budget", "max_tokens": 5}], "compaction": {"strategy": "truncation", "trigger_turns": 5}}, "assembly.0", "two_reductions"),
     ({"aggregation": ["working_memory"]}, "aggregation.0", "never_fires"),
+    ({"layer_caps": {"history": 500}, "compaction": {"strategy": "truncation", "trigger_tokens": 600}}, "layer_caps.history", "cap_below_trigger"),
+    ({"layer_caps": {"history": 20_000, "recall": 9_000}}, "layer_caps", "caps_over_window"),
 ]  # fmt: skip
 
 
@@ -197,6 +199,7 @@ ALLOWED = [
     {"response_format": {"kind": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}},
     {"instructions": "{{a}} {not} {{ 1 }} {{}}", "parameters": [{"name": "a", "kind": "number", "default": 1}]},
     {"tools": ["calculate"], "tool_settings": {"calculate": {"approval": "never", "max_output_chars": 100}}},
+    {"layer_caps": {"recall": 1000, "working_memory": 500, "history": 10_000, "summary": 400}},
     {"metadata": {"anything": [1, {"Goes": None}]}},
 ]  # fmt: skip
 
@@ -273,7 +276,7 @@ SWITCHED_ON = {
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},
     "harness.loop": {"harness": {"loop": {}}},
     "workspace.enabled": {"workspace": {"enabled": True}},
-    "assembly": {"assembly": ["alert"]},
+    "assembly": {"assembly": ["working_memory"]},
     "aggregation": {"aggregation": ["working_memory"]},
     **{
         f"memory.{name}": {"memory": {name: True}}

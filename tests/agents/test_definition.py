@@ -92,6 +92,7 @@ WHOLE = {
         "injection": {"facts": "instructions", "memories": "tool", "playbooks": "before_message", "knowledge": "tool"},
     },
     "workspace": {"enabled": True, "read_only": True, "disable_read_approval": True},
+    "layer_caps": {"recall": 1, "working_memory": 2, "history": 3, "summary": 4},
     "assembly": [{"kind": "episodic_memory", "max_episodes": 2, "max_items": 3, "max_tokens": 4, "transparent": True}],
     "aggregation": [
         {"kind": "conversation_summary", "model": {"provider": "p", "model": "s"}, "every_n_turns": 1, "every_n_items": 2, "on_end": True}

@@ -35,7 +35,7 @@ def test_every_setting_is_in_exactly_one_place():
 
     assert len(shown) == len(set(shown))
     assert set(shown) == {path for path, _, _ in walk()} - plain_parts()
-    assert plain_parts() == {"model", "sessions", "response_format", "memory.injection"}
+    assert plain_parts() == {"model", "sessions", "response_format", "memory.injection", "layer_caps"}
 
 
 def test_sections_come_in_the_editors_order():

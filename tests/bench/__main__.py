@@ -48,6 +48,7 @@ def run(chosen: list[str]) -> int:
         export,
         guards,
         lists,
+        peers,
         retention,
         turns,
     )
@@ -58,6 +59,7 @@ def run(chosen: list[str]) -> int:
         "contention": contention.run,
         "audit": audit.run,
         "compaction": compaction.run,
+        "peers": peers.run,
         "export": export.run,
         "erasure": erasure.run,
         "guards": guards.run,

@@ -34,6 +34,7 @@ def check(definition: Definition, facts: Facts, findings: Findings) -> None:
     _budget(definition, findings)
     _compaction(definition, facts, findings)
     _memory(definition, findings)
+    _layer_caps(definition, facts, findings)
     _assembly(definition, findings)
     _aggregation(definition, findings)
 
@@ -171,6 +172,28 @@ def _memory(definition: Definition, findings: Findings) -> None:
                 Fix("Switch on file memory", {"memory.enable_file_memory": True}),
                 Fix("Switch this off", {"memory.enable_text_search": False}),
             ],
+        )
+
+
+def _layer_caps(definition: Definition, facts: Facts, findings: Findings) -> None:
+    caps, compaction = definition.layer_caps, definition.compaction
+    trigger = compaction.trigger_tokens if compaction and compaction.strategy != "none" else None
+    if caps.history and trigger and caps.history < trigger:
+        findings.warning(
+            "cap_below_trigger",
+            "layer_caps.history",
+            f"The oldest turns are left out at {caps.history:,} tokens, long before compaction starts at {trigger:,}.",
+            "Start compaction earlier, or take this limit away.",
+            [Fix("Take this limit away", {"layer_caps.history": None})],
+        )
+    given = [cap for cap in (caps.recall, caps.working_memory, caps.history, caps.summary) if cap]
+    room = _room(definition, facts) if given else None
+    if room is not None and sum(given) > room:
+        findings.warning(
+            "caps_over_window",
+            "layer_caps",
+            f"These limits add up to {sum(given):,} tokens; the model has room for {max(room, 0):,}.",
+            "What does not fit is left out all the same: recall first, then working memory, then the oldest turns.",
         )
 
 

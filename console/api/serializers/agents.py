@@ -48,6 +48,14 @@ class ContextPart(Output):
     after = serializers.IntegerField(help_text="As the model would see them; those of a summary are in the layers.")
 
 
+class AssemblyStep(Output):
+    """What an assembly step that takes away left of the conversation."""
+
+    policy = serializers.CharField()
+    shown = serializers.IntegerField(help_text="Entries that it left.")
+    total = serializers.IntegerField(help_text="Entries that it found.")
+
+
 class ContextPreview(Output):
     strategy = serializers.CharField()
     before = serializers.IntegerField(help_text="Tokens of the whole conversation.")
@@ -57,6 +65,7 @@ class ContextPreview(Output):
     fits = serializers.BooleanField()
     layers = serializers.ListField(child=JsonObject())
     parts = ContextPart(many=True)
+    steps = AssemblyStep(many=True, help_text="The assembly steps that take away, in their order.")
 
 
 class AgentFilters(Paging):

@@ -5,6 +5,7 @@ from rest_framework import serializers
 from console.api.operations import Paging
 from console.api.serializers.base import Decimal, Id, Json, JsonObject, Name, Output, Strict, Text, Time
 from sessions import queries
+from sessions.domain import vocabulary
 from sessions.errors import EmptyMessage
 from sessions.models import Approval as ApprovalModel
 from sessions.models import Item as ItemModel
@@ -217,13 +218,16 @@ class RunSummary(Output):
         return f"/api/runs/run_{run.id.hex}/events"
 
 
+_EVENTS = "\n".join(f"* `{name}`: {about}" for name, about in vocabulary.ABOUT.items())
+
+
 class EventsQuery(serializers.Serializer):
     after = serializers.IntegerField(required=False, min_value=0, max_value=2**53, help_text="The last event that was seen. `Last-Event-ID` says the same and wins.")
 
 
 class Event(Output):
     seq = serializers.IntegerField()
-    type = serializers.CharField()
+    type = serializers.ChoiceField(list(vocabulary.ABOUT), help_text=_EVENTS)
     data = JsonObject()
     at = Time()
 
@@ -245,9 +249,27 @@ class ModelCall(Output):
     is_estimated = serializers.BooleanField()
     cost = Decimal(allow_null=True, max_digits=14)
     prices = Json()
-    layers = Json(source="context", help_text="What the model saw, by layer.")
+    layers = serializers.SerializerMethodField(help_text="What the model saw, by layer: tokens, sources, what was left out and why.")
     duration_ms = serializers.IntegerField()
     at = Time()
+
+    @extend_schema_field(serializers.ListField(child=serializers.DictField()))
+    def get_layers(self, call) -> list[dict]:
+        """Without the texts that the ledger keeps: reading those is a request of its own, and recorded."""
+        return [{name: value for name, value in layer.items() if name != "text"} for layer in call.context]
+
+
+class BehindPiece(Output):
+    source = serializers.CharField(help_text="The number of an item, the name of a tool, a range, or another id of the report.")
+    text = serializers.CharField()
+
+
+class Behind(Output):
+    """The texts behind one layer of a context report."""
+
+    layer = serializers.CharField()
+    pieces = BehindPiece(many=True)
+    is_cut = serializers.BooleanField(help_text="There are more than are read at once; these are the first.")
 
 
 # Approvals

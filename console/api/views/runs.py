@@ -14,10 +14,11 @@ from console.api.operations import operation
 from console.api.schema import SUBJECT
 from console.api.serializers import sessions as shapes
 from console.api.views.sessions import subject_filter
-from governance.errors import Invalid
+from governance.domain import audit
+from governance.errors import Invalid, NotFound
 from governance.ids import parse, shown
 from sessions import queries
-from sessions.domain import events, runs
+from sessions.domain import events, runs, seen
 
 MAX_IDEMPOTENCY_KEY = 255
 
@@ -164,6 +165,21 @@ class Context(RunEndpoint):
     def get(self, request, id):
         """One row for each call of a model: its layers with their tokens and sources, what it used and what it cost."""
         return pagination.of_list(queries.calls_of(self.run_named(id)))
+
+
+class Behind(RunEndpoint):
+    permission = {"GET": "sessions.read"}
+    path_help = {"id": "The run's id.", "number": "The number of the model call.", "layer": "A layer of its report, such as history."}
+
+    @operation("Read the text behind a layer", answer=shapes.Behind, parameters=(SUBJECT,))
+    def get(self, request, id, number, layer):
+        """The exact text behind one part of what a model call saw, as far as it is still there. Reading it is recorded."""
+        run = self.run_named(id)
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise NotFound
+        found = seen.behind(run=run, number=int(number), layer=layer)
+        audit.record("content.read", by=self.actor, object_type="run", object_ref=shown("run", run.id), what="context")
+        return found
 
 
 class Cancel(RunEndpoint):

@@ -56,13 +56,22 @@ class Turn:
 
 
 class Draft:
-    """`tokens`, `messages` and `turns_left` are of the view as it is at the moment, a summary in front included."""
+    """`tokens`, `messages`, `left` (items) and `turns_left` are of the view as it is at the moment, a summary in front
+    included. Items whose seq is in `shortened` are one line already."""
 
-    def __init__(self, items: Sequence[Described], *, open_groups: frozenset[int] = frozenset(), summary_tokens: int = 0):
+    def __init__(
+        self,
+        items: Sequence[Described],
+        *,
+        open_groups: frozenset[int] = frozenset(),
+        summary_tokens: int = 0,
+        shortened: frozenset[int] = frozenset(),
+    ):
         self.items = items
-        self.fates = bytearray(len(items))
+        self.fates = bytearray(SHORTENED if item.seq in shortened else KEPT for item in items) if shortened else bytearray(len(items))
         self.summary_tokens = summary_tokens
-        self.tokens = summary_tokens + sum(item.tokens for item in items)
+        self.tokens = summary_tokens + sum(SHORTENED_TOKENS if item.seq in shortened else item.tokens for item in items)
+        self.left = len(items)
         self.messages = sum(item.kind == "message" for item in items)
         self.groups: list[Group] = []
         self.turns: list[Turn] = []
@@ -103,9 +112,21 @@ class Draft:
         group.is_gone = True
         turn.left -= 1
         self.turns_left -= turn.left == 0
-        for place in group.places:
+        self._take(group.places, fate)
+
+    def remove_places(self, turn: Turn, group: Group, places: list[int]) -> None:
+        """Drop a part of a group. Whoever calls this sees to it that calls go with their results."""
+        if len(places) == len(group.places):
+            self.remove(turn, group)
+            return
+        self._take(places, DROPPED)
+        group.places = [place for place in group.places if self.fates[place] != DROPPED]
+
+    def _take(self, places: list[int], fate: int) -> None:
+        for place in places:
             self.tokens -= self.size(place)
             self.messages -= self.items[place].kind == "message"
+            self.left -= 1
             self.fates[place] = fate
 
     def remove_turn(self, turn: Turn, fate: int = DROPPED) -> None:

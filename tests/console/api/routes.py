@@ -87,6 +87,7 @@ CALLS = [
     Call("GET", "/runs"),
     Call("GET", "/runs/{run}"),
     Call("GET", "/runs/{run}/context"),
+    Call("GET", "/runs/{run}/context/1/instructions"),
     Call("POST", "/runs/{waiting}/cancel"),
     Call("GET", "/approvals"),
     Call("GET", "/approvals/{approval}"),

@@ -312,6 +312,18 @@ def test_preview_of_pasted_messages(api, world):
     assert [(part["fate"], part["from_seq"], part["to_seq"]) for part in answer.json()["parts"]] == [("dropped", 1, 4), ("kept", 5, 6)]
 
 
+def test_preview_shows_assembly_steps_and_limits_of_layers(api, world):
+    messages = [{"role": role, "text": "Some words of a person."} for _ in range(4) for role in ("user", "assistant")]
+    settings = {"assembly": [{"kind": "sliding_window", "max_items": 4}], "layer_caps": {"history": 5}}
+
+    answer = api.post("/agents/support/context-preview", {"messages": messages, "definition": settings}).json()
+
+    assert answer["steps"] == [{"policy": "sliding_window", "shown": 4, "total": 8}]
+    assert [(part["fate"], part["from_seq"], part["to_seq"]) for part in answer["parts"]] == [("dropped", 1, 6), ("kept", 7, 8)]
+    (history,) = [layer for layer in answer["layers"] if layer["layer"] == "history"]
+    assert [entry["reason"] for entry in history["left_out"]] == ["left out by the step sliding_window", "beyond the layer's limit of 5 tokens"]
+
+
 @pytest.mark.parametrize("body", [{}, {"session_id": f"ses_{'0' * 32}", "messages": [{"role": "user", "text": "x"}]}])
 def test_preview_takes_a_session_or_messages(api, world, body):
     answer = api.post("/agents/support/context-preview", body)

@@ -6,7 +6,7 @@ import pytest
 from django.test import AsyncClient
 
 from governance.domain import subjects
-from governance.models import Subject
+from governance.models import AuditEvent, Subject
 from sessions import dispatch
 from sessions.models import Run, Session
 from tests.console.api.conftest import problem
@@ -313,6 +313,20 @@ def test_context_shows_what_each_call_saw(api, path):
     assert [(row["number"], row["model"], row["layers"]) for row in rows] == [
         (1, "demo", [{"layer": "instructions", "tokens": 3, "sources": ["blue"]}])
     ]
+
+
+def test_context_gives_texts_only_to_who_asks_for_them(api, path, world):
+    layers = [{"layer": "working_memory", "tokens": 3, "sources": ["session state"], "left_out": [], "text": "Mode: plan."}]
+    sessions.model_call(world.run, 2, context=layers)
+
+    listed = api.get(f"{path}/context").json()["results"][1]["layers"]
+    opened = api.get(f"{path}/context/2/working_memory")
+
+    assert listed == [{"layer": "working_memory", "tokens": 3, "sources": ["session state"], "left_out": []}]
+    assert opened.json() == {"layer": "working_memory", "pieces": [{"source": "session", "text": "Mode: plan."}], "is_cut": False}
+    assert AuditEvent.objects.get(action="content.read").payload == {"what": "context"}
+    assert api.get(f"{path}/context/2/history").status_code == 404
+    assert api.get(f"{path}/context/7/working_memory").status_code == 404
 
 
 def test_events_as_json_come_after_the_one_that_was_seen(api, path):

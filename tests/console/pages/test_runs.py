@@ -250,6 +250,54 @@ def test_opening_a_payload_is_audited(viewer, run):
     assert [event.object_ref for event in AuditEvent.objects.filter(action="content.read")] == [shown("run", run.id)] * 2
 
 
+@pytest.fixture
+def call_with_layers(run, session):
+    """A third call, with a part of every kind."""
+    summary = sessions.summary(session, 2)
+    layers = [
+        {"layer": "instructions", "tokens": 300, "sources": ["definition"], "left_out": []},
+        {"layer": "tools", "tokens": 40, "sources": ["current_time", "mode_set"], "left_out": []},
+        {"layer": "summary", "tokens": 20, "sources": [f"{summary.from_seq}-{summary.to_seq}"], "left_out": []},
+        {"layer": "history", "tokens": 30, "sources": ["2-3"], "left_out": [{"items": "3", "tokens": 9, "reason": "shortened to one line each"}]},
+        {"layer": "working_memory", "tokens": 9, "sources": ["session state"], "left_out": [], "text": "Mode: plan."},
+        {"layer": "message", "tokens": 9, "sources": ["4"], "left_out": []},
+    ]
+    sessions.model_call(run, 3, context=layers)
+    return summary
+
+
+def pieces(browser, run, layer, **more):
+    found = browser.get(reverse("run-behind", args=[shown("run", run.id), 3, layer]), **more).context["behind"]
+    return [(piece.source, piece.text) for piece in found.pieces]
+
+
+def test_each_part_of_the_bar_leads_to_its_text(viewer, run, call_with_layers):
+    assert pieces(viewer, run, "summary") == [("1-2", call_with_layers.text)]
+    assert pieces(viewer, run, "history") == [
+        ("2", 'Agent calls find_order: {"id": 7}'),
+        ("3", "[shortened] find_order answered with 10 characters, item 3 of this session."),
+    ]
+    assert pieces(viewer, run, "message") == [("4", "Agent: It is on its way.")]
+    assert pieces(viewer, run, "working_memory") == [("session", "Mode: plan.")]
+    ((name, described), own) = pieces(viewer, run, "tools")
+    assert (name, own) == ("current_time", ("mode_set", ""))
+    assert described
+    page = viewer.get(address("run", run)).content.decode()
+    assert all(reverse("run-behind", args=[shown("run", run.id), 3, layer]) in page for layer in ("instructions", "tools", "summary", "history", "message"))
+
+
+def test_opening_a_part_is_audited_and_a_stranger_finds_nothing(viewer, stranger, run, call_with_layers):
+    there = reverse("run-behind", args=[shown("run", run.id), 3, "message"])
+
+    viewer.get(there)
+
+    (event,) = AuditEvent.objects.filter(action="content.read")
+    assert (event.object_ref, event.payload) == (shown("run", run.id), {"what": "context"})
+    assert stranger.get(there).status_code == 404
+    assert viewer.get(reverse("run-behind", args=[shown("run", run.id), 3, "recall"])).status_code == 404
+    assert viewer.get(reverse("run-behind", args=[shown("run", run.id), 9, "message"])).status_code == 404
+
+
 def test_event_that_does_not_exist_is_not_there(viewer, run):
     assert [viewer.get(address("run-event", run, seq)).status_code for seq in (0, 99)] == [404, 404]
 

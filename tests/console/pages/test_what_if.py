@@ -46,6 +46,16 @@ def test_panel_shows_the_newest_session_under_the_settings_of_the_form(owner, ed
     assert session.agent.draft == Session.objects.get().agent.draft
 
 
+def test_panel_shows_what_each_assembly_step_left(owner, edit, session):
+    response = look(owner, edit, **{"assembly.0.kind": "sliding_window", "assembly.0.max_items": "4", "layer_caps.history": "9"})
+
+    page = response.content.decode()
+    assert parts(response) == [("dropped", 1, 14), ("kept", 15, 16)]
+    assert "sliding window: 4 of 16 entries" in page
+    assert "left out by the step sliding_window" in page
+    assert "beyond the layer&#x27;s limit of 9 tokens" in page
+
+
 def test_panel_answers_htmx_with_itself_only(owner, edit, session):
     data = filled(owner, edit, act="whatif", what_if_session=f"ses_{session.id.hex}")
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agents.definition import Compaction
-from sessions.context.assemble import SummaryView, assemble, input_limit
+from sessions.context.assemble import assemble, input_limit
 from sessions.context.compaction import plan
+from sessions.context.view import SummaryView
 from tests.sessions.context.histories import Thing
 
 WINDOW, OUTPUT = 16_000, 2_000

@@ -3,7 +3,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.context.assemble import KEPT_TURNS, RECALL, WORKING_MEMORY, Note, assemble, input_limit, ranges
+from agents.definition import Compaction, LayerCaps
+from sessions.context.assemble import KEPT_TURNS, assemble, input_limit
+from sessions.context.view import RECALL, WORKING_MEMORY, Note, SummaryView, ranges
 from sessions.context.working_memory import text
 
 
@@ -13,6 +15,8 @@ class Thing:
     kind: str
     turn: int
     tokens: int
+    group: int = 0
+    role: str = "user"
 
 
 KINDS = ["message", "tool_call", "tool_result", "reasoning", "note", "approval_request"]
@@ -99,6 +103,69 @@ def test_oldest_turns_go_before_recall_and_recall_before_the_last_turns():
     assert kept(20) == (1, [])
     assert kept(10) == (0, [])
     assert not assemble(things, limit=9).fits
+
+
+def test_recall_and_working_memory_go_before_what_compaction_left():
+    """Compaction decides what stays of a history; what is only recalled gives way to it."""
+    recall, memory = Note(RECALL, "found", "", 30), Note(WORKING_MEMORY, "todos", "", 10)
+    things = _turns(10, 10, 10, 10, 10, 10)
+    settings = Compaction(strategy="sliding_window", trigger_turns=100)
+
+    def kept(limit):
+        view = assemble(things, notes=[recall, memory], limit=limit, compaction=settings)
+        return len(view.history), [note.layer for note in view.notes]
+
+    assert kept(100) == (5, [RECALL, WORKING_MEMORY])
+    assert kept(99) == (5, [WORKING_MEMORY])
+    assert kept(69) == (5, [])
+    assert kept(59) == (4, [])
+    assert kept(10) == (0, [])
+
+
+def test_each_layer_is_held_to_its_own_cap():
+    notes = [Note(WORKING_MEMORY, "todos", "", 10), Note(WORKING_MEMORY, "notes", "", 30), Note(RECALL, "far", "", 50), Note(RECALL, "near", "", 5)]
+    summary = SummaryView("sum_1", 1, 3, "text", 40)
+    caps = LayerCaps(working_memory=35, recall=20, history=25, summary=30)
+    things = [Thing(seq + 3, "message", seq, 10) for seq in range(1, 7)]
+
+    view = assemble(things, notes=notes, summary=summary, caps=caps)
+
+    layers = {layer["layer"]: layer for layer in view.report()}
+    assert [note.title for note in view.notes] == ["todos", "near"]
+    assert [item.seq for item in view.history] == [7, 8]
+    assert view.summary is None
+    assert {name: layer["left_out"] for name, layer in layers.items() if layer["left_out"]} == {
+        "working_memory": [{"items": "notes", "tokens": 30, "reason": "beyond the layer's limit of 35 tokens"}],
+        "recall": [{"items": "far", "tokens": 50, "reason": "beyond the layer's limit of 20 tokens"}],
+        "history": [{"items": "4-6", "tokens": 30, "reason": "beyond the layer's limit of 25 tokens"}],
+        "summary": [{"items": "1-3", "tokens": 40, "reason": "beyond the layer's limit of 30 tokens"}],
+    }
+
+
+def test_caps_are_measured_by_what_the_provider_counts():
+    assert len(assemble(_turns(10, 10, 10), caps=LayerCaps(history=20)).history) == 2
+    assert len(assemble(_turns(10, 10, 10), caps=LayerCaps(history=20), factor=1.5).history) == 1
+
+
+def test_turn_with_an_open_call_is_never_left_out():
+    things = [Thing(seq, "message", seq, 10, group=seq) for seq in range(1, 7)]
+
+    small = assemble(things, limit=30, open_groups=frozenset({2}))
+    capped = assemble(things, caps=LayerCaps(history=20), open_groups=frozenset({2}))
+    none = assemble(things, limit=5, open_groups=frozenset({2}))
+
+    assert [item.seq for item in small.history] == [2, 5]
+    assert [item.seq for item in capped.history] == [2, 5]
+    assert ([item.seq for item in none.history], none.fits) == ([2], False)
+
+
+def test_only_the_texts_of_own_notes_are_in_the_ledger():
+    notes = [Note(WORKING_MEMORY, "todos", "Todos: none.", 10, own=True), Note(WORKING_MEMORY, "notes", "of a file", 30)]
+
+    view = assemble(_turns(10), notes=notes)
+
+    assert [layer.get("text") for layer in view.report(texts=True)] == [None, None, "Todos: none.", None]
+    assert all("text" not in layer for layer in view.report())
 
 
 def test_left_out_turns_are_reported_with_their_items():

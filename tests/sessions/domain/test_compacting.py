@@ -30,9 +30,9 @@ LONG = "Please remember this for later: the kettle with number {0} is blue, it s
 def compacts(agent, actor):
     """Publish compaction settings for the agent, as its builder would."""
 
-    def publish(agent_name=None, harness=None, **settings):
+    def publish(agent_name=None, harness=None, assembly=(), **settings):
         current = agent_named(tenant_id=agent.tenant_id, name=agent_name or agent.name)
-        document = {**current.draft, "compaction": {"minimum_preserved_groups": 2, **settings}}
+        document = {**current.draft, "compaction": {"minimum_preserved_groups": 2, **settings}, "assembly": list(assembly)}
         if harness is not None:
             document["harness"] = harness
         changed = catalogue.save_draft(agent=current, document=document, expected=current.draft_counter, by=actor)
@@ -366,6 +366,32 @@ def test_history_is_the_same_with_compaction_on_and_off(compacts, say, monkeypat
     assert kept["off"] == kept["summaries"] == kept["window"] == kept["tools"]
     assert Summary.objects.filter(failure="").exists()
     assert RunEvent.objects.filter(type="history.compacted").count() >= 6
+
+
+def test_compaction_and_assembly_rewrite_no_stored_row(compacts, say, agent, actor):
+    """Not one row of the history has a newer version afterwards than when it was written."""
+
+    def rows():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT seq, xmin::text, md5(item::text) FROM agent_sessions_item item ORDER BY seq")
+            return cursor.fetchall()
+
+    compacts(strategy="none")
+    for index in range(5):
+        say(LONG.format(index))
+    before = rows()
+
+    compacts(strategy="pipeline", trigger_tokens=200, minimum_preserved_turns=1)
+    say("And now?")
+    rested()
+    compacts(strategy="none", assembly=[{"kind": "conversation"}, {"kind": "sliding_window", "max_items": 2}])
+    say("And then?")
+    session = Session.objects.get()
+    compacts(strategy="summarization", trigger_turns=4)
+    compacting.compact(session=session, by=actor)
+
+    assert rows()[: len(before)] == before
+    assert Summary.objects.filter(failure="").exists()
 
 
 def stable(content):

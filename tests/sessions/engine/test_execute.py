@@ -10,7 +10,7 @@ import pytest
 from agents import tools as registry
 from agents.tools import ToolFailed
 from sessions.engine.store import RunStopped
-from sessions.engine.toolbox import Identity, ToolBox, ToolSpec, asks
+from sessions.engine.toolbox import EFFECTS, Identity, ToolBox, ToolSpec, asks
 from tests.sessions.engine.memory_store import MemoryStore
 from tests.sessions.engine.scenes import ANY, box, definition, returning, take_turn, tool
 from tests.wire.replies import Call, Say, calling, said
@@ -383,6 +383,29 @@ async def test_a_plan_becomes_work_within_one_turn(store, serve):
     # What a turn begins with stays where it was: the prefix of its calls does not change.
     first, last = (json.dumps(fake.bodies[n]["messages"][0]) for n in (0, 3))
     assert first.replace(', "cache_control"', "") == last.replace(', "cache_control"', "")
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+@pytest.mark.parametrize("effect", sorted(EFFECTS))
+async def test_nothing_that_changes_something_runs_in_plan_mode_however_it_is_asked_for(store, serve, effect, asks_first):
+    """Neither an approval, nor a standing answer, nor arguments, nor a switch of the mode in the same breath opens it."""
+    ran = []
+    fake, models = await serve(
+        "chat",
+        calling(Call("wipe", id="a"), Call("wipe", '{"force": true, "mode": "execute"}', id="b"), Call("Wipe", id="c")),
+        calling(Call("mode_set", '{"mode": "execute"}', id="d"), Call("wipe", id="e")),
+        said("I could not."),
+    )
+    own = ToolBox.from_definition(definition(harness={}), store=store, identity=Identity(uuid4(), "helper"))
+    spec = tool("wipe", lambda **arguments: _noting(ran), effect=effect, asks=asks_first)
+    store.rules = lambda call: "rul_1"
+    store.given = {"a": {"approve": True}, "b": {"approve": True, "arguments": {"force": True}}, "e": {"approve": True}}
+    store.says("Wipe it. I say that the mode is execute.")
+
+    outcome = await take_turn(store, models, ToolBox({**own.specs, "wipe": spec}, (), "plan", True), harness={})
+
+    assert (outcome.text, ran, store.asked, store.effects) == ("I could not.", [], [], set())
+    assert [store.results()[call]["outcome"] for call in "abcde"] == ["denied", "denied", "failed", "success", "denied"]
 
 
 async def _noting(done):

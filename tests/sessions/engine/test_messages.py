@@ -12,7 +12,8 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from sessions.context.assemble import WORKING_MEMORY, Note, assemble
+from sessions.context.assemble import assemble
+from sessions.context.view import WORKING_MEMORY, Note
 from sessions.engine import messages, providers
 from sessions.engine.models import Candidate, ProviderConfig
 from sessions.engine.store import ItemView

@@ -1,0 +1,113 @@
+"""The texts behind the layers of a context report: what the model was shown, read from where it is kept.
+
+Nothing is stored twice for this. Instructions and tools come from the version that the run followed, summaries and
+items from their rows as they are now, the session's own notes from the report. What was erased since is not there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agents import tools as registry
+from agents.definition import Definition, normalise
+from governance.errors import NotFound
+from sessions.context.compaction import texts
+from sessions.context.view import HISTORY, INSTRUCTIONS, MESSAGE, SUMMARY, TOOLS
+from sessions.domain import history
+from sessions.models import ModelCall, Run, Summary
+
+MOST_ITEMS = 200
+SHORTENED_REASON = "shortened to one line each"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`source` is a number of an item, the name of a tool, a range, or another id of the report."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The pieces of one layer. `is_cut` when there are more than are read at once; the first ones are given."""
+
+    layer: str
+    pieces: list[Piece]
+    is_cut: bool = False
+
+
+def behind(*, run: Run, number: int, layer: str) -> Behind:
+    """What stands behind a layer of the run's call `number`. Raises NotFound."""
+    call = ModelCall.objects.filter(run_id=run.id, number=number).first()
+    report = next((entry for entry in call.context if entry.get("layer") == layer), None) if call else None
+    if report is None:
+        raise NotFound
+    if layer in (HISTORY, MESSAGE):
+        found = list(_items(run, report))
+        return Behind(layer, found[:MOST_ITEMS], len(found) > MOST_ITEMS)
+    reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SUMMARY: _summary}.get(layer, _notes)
+    return Behind(layer, list(reader(run, report)))
+
+
+def _definition(run: Run) -> Definition:
+    return Definition.model_validate(normalise(run.version.document if run.version else run.document or {}))
+
+
+def _instructions(run: Run, report: dict) -> Iterator[Piece]:
+    """As they are written: the values of a run's parameters are not kept after its end."""
+    definition = _definition(run)
+    for culture, text in {"": definition.instructions, **definition.instructions_by_culture}.items():
+        if text:
+            yield Piece(culture or "instructions", text)
+    if definition.harness is not None and definition.harness.harness_instructions:
+        yield Piece("harness", definition.harness.harness_instructions)
+
+
+def _tools(run: Run, report: dict) -> Iterator[Piece]:
+    for name in report.get("sources") or ():
+        tool = registry.get(name)
+        yield Piece(name, tool.description if tool is not None else "")
+
+
+def _summary(run: Run, report: dict) -> Iterator[Piece]:
+    owners = [owner for owner, _, _ in history.segments(run.session)] if run.session else []
+    for source in report.get("sources") or ():
+        first, last = _range(source)
+        stored = Summary.objects.filter(
+            session_id__in=owners, tenant_id=run.tenant_id, from_seq=first, to_seq=last, is_stale=False, failure=""
+        )
+        text = stored.order_by("-created_at").values_list("text", flat=True).first()
+        if text:
+            yield Piece(source, text)
+
+
+def _items(run: Run, report: dict) -> Iterator[Piece]:
+    if run.session is None:
+        return
+    in_a_line = [
+        _range(part)
+        for entry in report.get("left_out") or ()
+        if entry.get("reason") == SHORTENED_REASON
+        for part in str(entry.get("items") or "").split(", ")
+    ]
+    left = MOST_ITEMS + 1
+    for source in report.get("sources") or ():
+        first, last = _range(source)
+        for item in history.look_back(session=run.session, first_seq=first, last_seq=last, limit=left):
+            is_line = item.kind == "tool_result" and any(low <= item.seq <= high for low, high in in_a_line)
+            text = texts.shortened(item.content, item.seq) if is_line else texts.line(item)
+            if text:
+                left -= 1
+                yield Piece(str(item.seq), text)
+        if left <= 0:
+            return
+
+
+def _notes(run: Run, report: dict) -> Iterator[Piece]:
+    if report.get("text"):
+        yield Piece("session", report["text"])
+
+
+def _range(source: str) -> tuple[int, int]:
+    first, _dash, last = source.partition("-")
+    return int(first), int(last or first)
