@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sessions.context import tokens
-from sessions.context.assemble import Layer
+from sessions.context.view import Layer
 
 
 @dataclass(frozen=True, slots=True)
