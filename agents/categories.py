@@ -27,4 +27,10 @@ waive(
     owner=_OWNER,
     review_by=_REVIEW,
 )
+waive(
+    "agents_mcpserver",
+    reason="Addresses, secrets and lists of tools of MCP servers; what their tools answer is kept by the sessions.",
+    owner=_OWNER,
+    review_by=_REVIEW,
+)
 waive("agents_egressrule", reason="Names of hosts that providers may reach.", owner=_OWNER, review_by=_REVIEW)

@@ -116,6 +116,32 @@ class ProviderInvalid(Invalid):
     detail = "The provider's settings are not valid."
 
 
+class McpServerExists(Conflict):
+    code, title = "mcp_server_exists", "The name is taken"
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"There is already an MCP server named {name}.",
+            errors={"name": ["There is already an MCP server of this name."]},
+        )
+
+
+class McpServerInUse(Conflict):
+    """`extra["agents"]` names the agents."""
+
+    code, title = "mcp_server_in_use", "Agents use this MCP server"
+
+    def __init__(self, name: str, agents: list[str]):
+        super().__init__(
+            f"{name} is used by {', '.join(agents)}. Publish versions without it first, or switch it off.", agents=agents
+        )
+
+
+class McpServerInvalid(Invalid):
+    code, title = "mcp_server_invalid", "The server's settings are not valid"
+    detail = "The server's settings are not valid."
+
+
 class EgressRefused(Forbidden):
     code, title = "egress_refused", "This address may not be reached"
 

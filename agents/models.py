@@ -1,5 +1,7 @@
 """The catalogue: agents, their versions, and the providers of models."""
 
+from fnmatch import fnmatchcase
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
@@ -175,3 +177,66 @@ class EgressRule(models.Model):
 
     def __str__(self):
         return ", ".join(self.hosts)
+
+
+class McpServer(models.Model):
+    """A server of tools and texts that speaks MCP: where it is, what of it agents may use, what it offered last."""
+
+    class Transport(models.TextChoices):
+        HTTP = "http", "Streamable HTTP"
+        STDIO = "stdio", "A program on this machine (stdio)"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="mcp_servers")
+    name = models.CharField(max_length=32)
+    transport = models.CharField(max_length=10, choices=Transport, default=Transport.HTTP)
+    url = models.CharField(max_length=500, blank=True)
+    command = models.CharField(max_length=300, blank=True)
+    args = ArrayField(models.CharField(max_length=500), default=list, blank=True)
+    # Headers of HTTP or variables of a program, as an encrypted JSON object; their names, so that a person sees them.
+    secrets_enc = models.BinaryField(null=True, blank=True)
+    secret_names = ArrayField(models.CharField(max_length=100), default=list, blank=True)
+    # Patterns of the server's own names; none means all tools. Those of `reading_tools` change nothing, says the operator.
+    tool_filter = ArrayField(models.CharField(max_length=130), default=list, blank=True)
+    reading_tools = ArrayField(models.CharField(max_length=130), default=list, blank=True)
+    asks_approval = models.BooleanField(default=True)
+    timeout_s = models.PositiveIntegerField(default=30)
+    is_disabled = models.BooleanField(default=False)
+    # As of the last check that succeeded: `agents.mcp.targets.Listing`.
+    tools = models.JSONField(default=list, blank=True)
+    resources = models.JSONField(default=list, blank=True)
+    # {"ok", "code", "message", "latency_ms", "left_out", "at"}; null when nobody has looked yet.
+    last_check = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="mcp_server_name_once"),
+            models.CheckConstraint(
+                condition=models.Q(transport="http", command="") | models.Q(transport="stdio", url=""),
+                name="mcp_server_one_address",
+            ),
+        ]
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether it answered when it was last looked at."""
+        return bool(self.last_check and self.last_check.get("ok"))
+
+    @property
+    def offered_tools(self) -> list[dict]:
+        """The tools that agents may use, after the filter."""
+        return [tool for tool in self.tools if not self.tool_filter or matches(tool["name"], self.tool_filter)]
+
+    def only_reads(self, tool: dict) -> bool:
+        """What the server itself says of its tools counts for nothing here."""
+        return matches(tool["name"], self.reading_tools)
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -12,7 +12,7 @@ from genai_prices import data_snapshot
 from agents import code_defined
 from agents.definition import Definition
 from agents.errors import AgentDisabled, AgentNotPublished
-from agents.models import Agent, AgentVersion, EgressRule, Provider, Skill, SkillVersion
+from agents.models import Agent, AgentVersion, EgressRule, McpServer, Provider, Skill, SkillVersion
 from governance import sql
 from governance.errors import NotFound
 
@@ -189,3 +189,15 @@ def usable_skills(tenant_id: UUID, names: list[str]) -> list[UsableSkill]:
 def skill_document(version_id: UUID) -> dict:
     """What a version says. Versions never change, so each is read once per process."""
     return SkillVersion.objects.values_list("document", flat=True).get(id=version_id)
+
+
+def mcp_servers_of(tenant_id: UUID) -> QuerySet[McpServer]:
+    return McpServer.objects.filter(tenant_id=tenant_id)
+
+
+def mcp_server_named(*, tenant_id: UUID, name: str) -> McpServer:
+    """Raises NotFound."""
+    server = mcp_servers_of(tenant_id).filter(name=name).select_related("tenant").first()
+    if server is None:
+        raise NotFound
+    return server

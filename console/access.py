@@ -5,7 +5,7 @@ Each function raises MissingPermission (403) or NotFound (404); the middleware t
 
 from functools import wraps
 
-from agents.models import Agent, AgentVersion, Provider, Skill
+from agents.models import Agent, AgentVersion, McpServer, Provider, Skill
 from governance import ids
 from governance import queries as governance
 from governance.errors import NotFound
@@ -45,6 +45,10 @@ def version_for(request, name, number, permission="agents.read") -> AgentVersion
 
 def skill_for(request, name, permission="agents.read") -> Skill:
     return _one(request, Skill.objects.select_related("published"), permission, name=name)
+
+
+def mcp_server_for(request, name, permission="agents.read") -> McpServer:
+    return _one(request, McpServer.objects.all(), permission, name=name)
 
 
 def provider_for(request, name, permission="agents.read") -> Provider:

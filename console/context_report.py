@@ -15,6 +15,7 @@ from sessions.models import ModelCall
 LAYERS = {
     "instructions": (gettext_lazy("Instructions"), "l1"),
     "skills": (gettext_lazy("Skills"), "l2"),
+    "resources": (gettext_lazy("Texts of MCP servers"), "l5"),
     "tools": (gettext_lazy("Tools"), "l7"),
     "facts": (gettext_lazy("Facts about the subject"), "l2"),
     "playbooks": (gettext_lazy("Playbooks"), "l2"),

@@ -237,6 +237,10 @@ LETHE = {
     "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),
     # How long backups and archived WAL are kept; None when nobody has said so.
     "backup_days": env.int("LETHE_BACKUP_DAYS", default=None),
+    # Programs that MCP servers of the kind stdio may be, by name or path; none: no such server.
+    "mcp_commands": env.list("LETHE_MCP_COMMANDS", default=[]),
+    "mcp_resource_bytes": env.int("LETHE_MCP_RESOURCE_BYTES", default=65_536),
+    "mcp_resources_bytes": env.int("LETHE_MCP_RESOURCES_BYTES", default=262_144),
     "allow_private_providers": env.bool("LETHE_ALLOW_PRIVATE_PROVIDERS", default=False),
 }
 
@@ -270,5 +274,6 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": env("LETHE_LOG_LEVEL", default="WARNING")},
-    "loggers": {"lethe": {"level": "INFO"}, "django.request": {"level": "ERROR"}},
+    # What the protocol's library logs of an answer that it cannot read is the answer.
+    "loggers": {"lethe": {"level": "INFO"}, "mcp": {"level": "CRITICAL"}, "django.request": {"level": "ERROR"}},
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 ROLES = {
     "viewer": "Sees agents, runs and sessions",
     "operator": "Runs agents, answers approvals, manages sessions and quotas",
-    "builder": "Defines and publishes agents, manages providers",
+    "builder": "Defines and publishes agents, manages providers and MCP servers",
     "privacy_officer": "Finds, previews, exports and erases what is held about a person",
     "privacy_approver": "Approves erasures that others ask for",
     "records_manager": "Sets retention policies and legal holds",
@@ -16,7 +16,7 @@ SCOPES = {
     "runs:write": "Run agents, cancel runs, answer approvals",
     "runs:read": "Read runs and their events",
     "agents:read": "Read agents, versions, providers and tools",
-    "agents:write": "Define, publish and remove agents, manage providers",
+    "agents:write": "Define, publish and remove agents, manage providers and MCP servers",
     "sessions:read": "Read sessions and their history",
     "sessions:write": "Change, fork and delete sessions",
     "memory:read": "Read memories and facts",

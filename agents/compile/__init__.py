@@ -34,7 +34,7 @@ def compile_definition(
     for rule in RULES:
         rule(definition, facts, findings)
     not_yet.check(definition, findings)
-    return Report(findings.in_order(), definition if well_formed else None)
+    return Report(findings.in_order(), definition if well_formed else None, findings.inconclusive)
 
 
 def _name(definition: Definition, agent_name: str | None, findings: Findings) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from agents import queries
+from agents import queries, tools
 from agents.definition import Definition, ModelRef
-from agents.models import Agent, Provider, Skill
+from agents.mcp.naming import server_of
+from agents.models import Agent, McpServer, Provider, Skill
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Facts:
     providers: dict[str, Provider]
     calls: dict[str, list[str]] = field(default_factory=dict)
     skills: dict[str, KnownSkill] = field(default_factory=dict)
+    mcp: dict[str, McpServer] = field(default_factory=dict)
 
 
 def gather(definition: Definition, tenant_id: UUID, coming: Iterable[str] = ()) -> Facts:
@@ -33,7 +35,12 @@ def gather(definition: Definition, tenant_id: UUID, coming: Iterable[str] = ()) 
         providers={provider.name: provider for provider in queries.providers_of(tenant_id)},
         calls=_calls(tenant_id) if definition.callable_agents else {},
         skills={name: KnownSkill() for name in coming} | _skills(tenant_id) if definition.skills else {},
+        mcp={server.name: server for server in queries.mcp_servers_of(tenant_id)} if _names_servers(definition) else {},
     )
+
+
+def _names_servers(definition: Definition) -> bool:
+    return bool(definition.mcp_resource_uris) or any(name and not tools.get(name) and server_of(name) for name in definition.tools)
 
 
 def _calls(tenant_id: UUID) -> dict[str, list[str]]:

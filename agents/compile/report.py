@@ -80,9 +80,10 @@ class Report:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects messages while the rules run."""
+    """Collects messages while the rules run. `inconclusive`: something could not be judged now."""
 
     messages: list[Message] = field(default_factory=list)
+    inconclusive: bool = False
 
     def error(self, code: str, path: str, message: str, hint: str = "", fixes: Iterable[Fix] = ()) -> None:
         self.messages.append(Message("error", code, path, message, hint, tuple(fixes)))

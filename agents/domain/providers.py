@@ -10,10 +10,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents import addresses, queries
+from agents import addresses
 from agents.definition.document import TOOL_NAME
+from agents.domain import egress
 from agents.domain.definitions import check_tenant
-from agents.errors import AddressUnknown, EgressRefused, KeyUnavailable, ProviderExists, ProviderInUse, ProviderInvalid
+from agents.errors import KeyUnavailable, ProviderExists, ProviderInUse, ProviderInvalid
 from agents.models import Agent, EgressRule, Provider
 from governance.actors import Actor
 from governance.domain import audit, protection, rotation
@@ -280,18 +281,10 @@ def _is_price(value: Any) -> bool:
 
 
 def _check_address(provider: Provider, *, host_may_be_unknown: bool) -> None:
-    host = addresses.host_of(provider.kind, provider.base_url)
-    if not host:
-        return
-    rules = queries.egress_hosts(provider.tenant_id)
-    if rules and not addresses.matches(host, rules):
-        raise EgressRefused(f"This tenant's providers may not reach {host}. Allowed: {', '.join(rules)}.", host=host)
-    if provider.base_url:
-        try:
-            addresses.check_public(host)
-        except AddressUnknown:
-            if not host_may_be_unknown:
-                raise
+    if host := addresses.host_of(provider.kind, provider.base_url):
+        egress.check(
+            tenant_id=provider.tenant_id, host=host, is_own=bool(provider.base_url), host_may_be_unknown=host_may_be_unknown
+        )
 
 
 def _locked(provider: Provider, by: Actor) -> Provider:

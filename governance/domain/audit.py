@@ -22,6 +22,7 @@ ACTIONS = frozenset(
         "agent": "created saved published rolled_back disabled enabled archived restored deleted exported imported",
         "skill": "created saved published rolled_back disabled enabled deleted imported",
         "provider": "created updated deleted tested key_changed",
+        "mcp_server": "created updated deleted checked secrets_changed",
         "egress": "updated",
         "run": "started cancelled",
         "session": "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted",

@@ -18,7 +18,7 @@ from governance.errors import LetheError, SubjectFenced, storage_full
 from sessions import dispatch, notify
 from sessions.domain import executions, leases
 from sessions.domain.run_store import RunStore
-from sessions.engine import background, wiring
+from sessions.engine import background, mcp_tools, wiring
 from sessions.engine.errors import ModelFailed
 from sessions.engine.loop import run_turn
 from sessions.engine.providers import close_clients
@@ -102,6 +102,7 @@ class Runner:
             await asyncio.wait(self._tasks.values(), timeout=10)
         await background.drain()
         await close_clients()
+        await mcp_tools.close()
         await notify.hub().close()
 
     async def _tracked(self, run_id: UUID) -> None:
@@ -142,7 +143,7 @@ async def _turn(job: "wiring.Job") -> dict:
     try:
         outcome = await run_turn(
             definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
-            compactor=job.compactor, system=job.system,
+            compactor=job.compactor, system=(*job.system, *await mcp_tools.read_texts(job.mcp)),
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:

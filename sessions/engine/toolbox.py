@@ -100,7 +100,10 @@ class ToolBox:
         """
         from sessions.engine import session_tools  # noqa: PLC0415 -- it builds on ToolSpec
 
-        found = [_registered(name, definition, store, identity, default_cap) for name in definition.tools]
+        extra = list(extra)
+        given = {spec.name for spec in extra}
+        named = [name for name in definition.tools if name not in given]
+        found = [_registered(name, definition, store, identity, default_cap) for name in named]
         harness, memory = definition.harness, definition.memory
         has_modes = harness is not None and not harness.disable_agent_mode_provider
         has_todos = (harness is not None and not harness.disable_todo_provider) or bool(memory and memory.enable_todo)
@@ -108,7 +111,7 @@ class ToolBox:
         specs = [*(spec for spec in found if spec is not None), *extra, *own]
         return cls(
             specs={spec.name: spec for spec in specs},
-            missing=tuple(name for name, spec in zip(definition.tools, found, strict=True) if spec is None),
+            missing=tuple(name for name, spec in zip(named, found, strict=True) if spec is None),
             initial_mode=harness.initial_mode if harness is not None and has_modes else None,
             has_todos=has_todos,
         )
@@ -125,14 +128,15 @@ class ToolBox:
         )
 
 
-def asks(definition: Definition, name: str, effect: str) -> bool:
-    """Whether a call waits for a person: the tool's own setting, else the harness's, else the effect."""
+def asks(definition: Definition, name: str, effect: str, *, by_origin: bool | None = None) -> bool:
+    """Whether a call waits for a person: the tool's own setting, else the harness's, else what its origin wants, else the
+    effect."""
     setting = definition.tool_settings.get(name)
     if setting is not None and setting.approval is not None:
         return setting.approval == "always"
     if definition.harness is not None and definition.harness.disable_tool_auto_approval:
         return True
-    return effect in ASKING
+    return effect in ASKING if by_origin is None else by_origin
 
 
 class TaskAccess:

@@ -17,7 +17,7 @@ from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
-from sessions.engine import compacting, history_tools, skills
+from sessions.engine import compacting, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
 from sessions.engine.compacting import Compactor
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
@@ -46,6 +46,7 @@ class Job:
     compactor: Compactor
     deadline: float | None
     system: tuple[SystemText, ...] = ()
+    mcp: mcp_tools.Offered = mcp_tools.Offered()
 
 
 def warm_up() -> None:
@@ -83,7 +84,7 @@ def load(run_id: UUID) -> Job | None:
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
     )
-    offered = skills.build(run.tenant_id, definition)
+    offered, mcp = skills.build(run.tenant_id, definition), mcp_tools.build(run, definition, settings.LETHE["tool_output_chars"])
     return Job(
         run=run,
         definition=definition,
@@ -94,11 +95,12 @@ def load(run_id: UUID) -> Job | None:
         models=models,
         tools=ToolBox.from_definition(
             definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"],
-            extra=[*history_tools.build(run.session, definition), *offered.tools],
+            extra=[*history_tools.build(run.session, definition), *offered.tools, *mcp.tools],
         ),
         compactor=compactor,
         deadline=None,
         system=offered.system,
+        mcp=mcp,
     )
 
 

@@ -272,7 +272,6 @@ def test_settings_that_are_allowed_reach_the_provider():
 
 SWITCHED_ON = {
     "callable_agents": {"callable_agents": ["other"]},
-    "mcp_resource_uris": {"mcp_resource_uris": ["a:b"]},
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},
     "harness.loop": {"harness": {"loop": {}}},
     "workspace.enabled": {"workspace": {"enabled": True}},

@@ -33,6 +33,7 @@ def furnished(tenant, member):
     sessions.provider(tenant, "demo", name="demo", model_list=[{"name": "demo", "context_window": 64000}])
     sessions.provider(tenant, "openai", name="broken", last_test={"ok": False, "code": "unauthenticated", "message": "The provider refused the key."})
     agent_factories.skill(tenant, "claims", resources=[{"name": "forms/claim.md", "text": "Who, when, what."}])
+    agent_factories.mcp_server(tenant, tools=[agent_factories.mcp_tool("docs", "read")], resources=[{"uri": "docs://a", "name": "A"}])
     subject = governance.subject(tenant, "customer-7")
     session = sessions.session(agent, subject, key="case-4182")
     run = sessions.run(agent, session, subject=subject)
@@ -53,6 +54,8 @@ def furnished(tenant, member):
         "request": request.ref,
         "provider": "demo",
         "provider-edit": "demo",
+        "mcp-server": "docs",
+        "mcp-server-edit": "docs",
         "skill": "claims",
         "skill-edit": "claims",
         "session": shown("ses", session.pk),
@@ -64,7 +67,7 @@ def furnished(tenant, member):
     }
     plain = [
         "overview", "playground", "sessions", "runs", "approvals", "approval-history", "approval-rules",
-        "agents", "agent-new", "agent-import", "tools", "skills", "skill-new", "providers", "provider-new",
+        "agents", "agent-new", "agent-import", "tools", "skills", "skill-new", "mcp-servers", "mcp-server-new", "providers", "provider-new",
         "subjects", "requests", "retention", "policy-new", "audit",
         "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
         "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",

@@ -3,8 +3,11 @@
 import itertools
 from typing import Any
 
+from django.utils import timezone
+
 from agents.domain import definitions, providers, skills
-from agents.models import Agent, Provider, Skill
+from agents.mcp.naming import offered_name
+from agents.models import Agent, McpServer, Provider, Skill
 from governance.actors import system
 from governance.models import Tenant
 
@@ -39,6 +42,20 @@ def skill(tenant: Tenant, name: str | None = None, *, published: bool = True, **
     if published:
         skills.publish(skill=made, note="First", by=by)
     return made
+
+
+def mcp_tool(server: str, name: str, description: str = "Does something.", **values: Any) -> dict:
+    """A tool as a server's row keeps it."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return {"name": name, "offered": offered_name(server, name), "description": description, "schema": schema, "reads": False, **values}
+
+
+def mcp_server(tenant: Tenant, name: str = "docs", *, reachable: bool | None = True, **values: Any) -> McpServer:
+    """A server as it is after a check that went well, or badly, or (None) before any."""
+    check = {"ok": reachable, "code": None if reachable else "mcp_unreachable", "message": "" if reachable else "Not reached."}
+    check |= {"latency_ms": 20, "left_out": [], "at": timezone.now().isoformat()}
+    given = {"url": "https://192.0.2.7/mcp", "last_check": None if reachable is None else check, **values}
+    return McpServer.objects.create(tenant=tenant, name=name, **given)
 
 
 def draft(tenant: Tenant, name: str | None = None, **values: Any) -> Agent:

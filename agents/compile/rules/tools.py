@@ -6,18 +6,18 @@ from agents import tools
 from agents.compile.facts import Facts
 from agents.compile.nearest import did_you_mean, nearest
 from agents.compile.report import Findings, Fix
+from agents.compile.rules import mcp
 from agents.definition import Definition
 
 
 def check(definition: Definition, facts: Facts, findings: Findings) -> None:
-    _tools(definition, findings)
+    _tools(definition, facts, findings)
     _tool_settings(definition, findings)
     _repeated(definition, findings)
     _agents(definition, facts, findings)
-    _resources(definition, findings)
 
 
-def _tools(definition: Definition, findings: Findings) -> None:
+def _tools(definition: Definition, facts: Facts, findings: Findings) -> None:
     known = [tool.name for tool in tools.all_tools()]
     for number, name in enumerate(definition.tools):
         path = f"tools.{number}"
@@ -38,12 +38,12 @@ def _tools(definition: Definition, findings: Findings) -> None:
                 "It comes with the setting it belongs to, for example the harness or a memory.",
                 [Fix("Remove it", {path: None})],
             )
-        else:
+        elif not mcp.is_tool(name, path, definition, facts, findings):
             findings.error(
                 "unknown_tool",
                 path,
                 f"There is no tool named {name}.",
-                did_you_mean(name, known, none="Tools are registered in code."),
+                did_you_mean(name, known, none="Tools are registered in code, or come from MCP servers."),
                 [Fix(f"Use {found}", {path: found})] if (found := nearest(name, known)) else [],
             )
 
@@ -122,9 +122,3 @@ def _way_back(start: str, target: str | None, calls: dict[str, list[str]]) -> li
                 ways.append([*way, name])
     return None
 
-
-def _resources(definition: Definition, findings: Findings) -> None:
-    for number, uri in enumerate(definition.mcp_resource_uris):
-        if uri is not None:
-            server = uri.partition(":")[0]
-            findings.error("unknown_mcp_server", f"mcp_resource_uris.{number}", f"There is no MCP server named {server}.")

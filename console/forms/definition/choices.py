@@ -48,7 +48,12 @@ class Catalogue:
     @cached_property
     def tools(self) -> list[Choice]:
         found = sorted(tools.all_tools(), key=lambda tool: tool.name)
-        return [Choice(tool.name, tool.name, tool.description.partition("\n")[0], tool.effect) for tool in found]
+        registered = [Choice(tool.name, tool.name, tool.description.partition("\n")[0], tool.effect) for tool in found]
+        return registered + [
+            Choice(tool["offered"], tool["offered"], tool["description"].partition("\n")[0], "read" if server.only_reads(tool) else "external")
+            for server in queries.mcp_servers_of(self.tenant_id).filter(is_disabled=False)
+            for tool in server.offered_tools
+        ]
 
     @cached_property
     def skills(self) -> list[Choice]:

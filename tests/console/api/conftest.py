@@ -90,6 +90,7 @@ def make_world(slug: str, mark: str) -> World:
     agent = definitions.create_agent(tenant_id=tenant.id, document=document, by=governance.lethe(tenant))
     definitions.publish(agent=agent, by=governance.lethe(tenant))
     skill = agent_factories.skill(tenant, "claims", description=f"Claims {mark}")
+    mcp_server = agent_factories.mcp_server(tenant, "docs", tools=[agent_factories.mcp_tool("docs", "read", mark)])
     session = sessions.session(agent, None, "case-1", title=f"Title {mark}", labels=[mark])
     personal = sessions.session(agent, person, "case-1", title=f"Personal {mark}")
     run = sessions.run(session=session, metadata={"mark": mark})
@@ -119,7 +120,7 @@ def make_world(slug: str, mark: str) -> World:
     audit.record("tenant.renamed", by=governance.lethe(tenant), object_type="tenant", object_ref=tenant.id, mark=mark)
     member = governance.actor(tenant, "viewer", username=f"viewer-{mark}")
     world.things = {
-        "person": person, "provider": provider, "skill": skill, "agent": agent, "session": session, "personal": personal, "run": run,
+        "person": person, "provider": provider, "skill": skill, "mcp_server": mcp_server, "agent": agent, "session": session, "personal": personal, "run": run,
         "waiting": waiting, "approval": approval, "rule": rule, "quota": quota, "policy": policy, "hold": hold,
         "retention_run": retention_run, "request": request, "member": member,
         "membership": tenant.memberships.get(member_id=member.ref), "api_key": tenant.api_keys.get(name="application"),

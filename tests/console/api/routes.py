@@ -59,6 +59,12 @@ CALLS = [
     Call("PATCH", "/providers/{provider}", {"max_concurrency": 3}),
     Call("DELETE", "/providers/{provider}"),
     Call("POST", "/providers/{provider}/test", {}),
+    Call("GET", "/mcp-servers"),
+    Call("POST", "/mcp-servers", {"name": "second", "url": "https://tools.example.com/mcp"}),
+    Call("GET", "/mcp-servers/{mcp_server}"),
+    Call("PATCH", "/mcp-servers/{mcp_server}", {"timeout_s": 5}),
+    Call("DELETE", "/mcp-servers/{mcp_server}"),
+    Call("POST", "/mcp-servers/{mcp_server}/test"),
     Call("GET", "/skills"),
     Call("POST", "/skills", {"name": "second"}),
     Call("GET", "/skills/{skill}"),
@@ -162,7 +168,7 @@ _PREFIXES = {
 
 def ids(world) -> dict[str, str]:
     found = {name: f"{prefix}_{world.things[name].id.hex}" for name, prefix in _PREFIXES.items()}
-    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "tool": "current_time"}
+    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "mcp_server": world.mcp_server.name, "tool": "current_time"}
 
 
 def declared() -> Iterator[tuple[str, str, type]]:
