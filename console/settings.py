@@ -26,6 +26,8 @@ SIGNING_KEY = env("LETHE_SIGNING_KEY", default="") or secrets.read_or_create(DAT
 ANCHOR_DIR = Path(env("LETHE_ANCHOR_DIR", default=str(DATA_DIR / "anchors"))).expanduser().resolve()
 # Erasures and holds, so that a restored backup cannot undo them. Never inside the database's folder or its backups.
 LEDGER_DIR = Path(env("LETHE_LEDGER_DIR", default=str(DATA_DIR / "ledger"))).expanduser().resolve()
+# Where retention puts rows that it archives before it deletes them. Best on another disk than the database.
+ARCHIVE_DIR = Path(env("LETHE_ARCHIVE_DIR")).expanduser().resolve() if env("LETHE_ARCHIVE_DIR", default="") else None
 # Where the operator keeps dumps and archived WAL, if this machine can see them: to be searched, and no place for the ledger.
 BACKUP_DIR = Path(env("LETHE_BACKUP_DIR")).expanduser().resolve() if env("LETHE_BACKUP_DIR", default="") else None
 

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from typing import Any
 
+from django.db import connection
+
 from governance import crypto
-from governance.domain import exports, identities, notes, subjects
+from governance.domain import archiving, exports, identities, notes, subjects
 from governance.domain.registry import (
     BlobPrefix,
     Chunk,
     EndsAfter,
     Erased,
+    File,
     NoLimit,
     Processing,
     Scope,
@@ -19,6 +22,7 @@ from governance.domain.registry import (
 )
 from governance.models import (
     ApiKey,
+    ArchivedPart,
     AuditNote,
     Export,
     HeldCopy,
@@ -120,6 +124,23 @@ class Identifiers(TableCategory):
         return sum(subjects.name(subject=subject, kind=row["kind"], value=row["value"], source=row["source"]) for row in rows)
 
 
+class ArchivedRows(TableCategory):
+    """What retention moved into files of the archive. An export carries the files, readable; an erasure deletes them."""
+
+    def files(self, *, scope: Scope) -> Iterator[File]:
+        for part in ArchivedPart.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id"):
+            yield File(part.content_sha256, f"{part.category}.jsonl", archiving.lines_of(part))
+
+    def _delete(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT t.path FROM {self.table} t WHERE {where}", values)
+            paths = [path for (path,) in cursor.fetchall()]
+        # The rows first: what a hold or a fence refuses is refused before a byte is gone.
+        deleted = super()._delete(where, values)
+        archiving.delete_bytes(paths=paths)
+        return deleted
+
+
 class Sources(TableCategory):
     """What this person's derived rows came from. Followed until nothing is left, so it goes after everything."""
 
@@ -159,6 +180,23 @@ register(
         about=Processing(purposes=("keep evidence for a legal claim",), legal_basis="legal obligation"),
         limit=NoLimit("A version goes when the last hold over it is released.", date(2026, 11, 30)),
         writers=("governance.triggers",),
+    )
+)
+register(
+    ArchivedRows(
+        key="archived_rows",
+        title="Rows that retention archived",
+        model=ArchivedPart,
+        order=("id",),
+        ages={"created": "archived_at"},
+        size_expression="t.size",
+        sample_title=lambda part: part.category,
+        export_fields=("id", "category", "counts", "size", "content_sha256", "archived_at"),
+        file=("content_sha256", "category", "path"),
+        about=Processing(purposes=("keep what a duty or a claim may call for",), legal_basis="legal obligation"),
+        limit=NoLimit("How long an archive must last is the duty that it was made for: set a policy.", date(2026, 11, 30)),
+        also=(BlobPrefix("archive"),),
+        writers=("governance.domain.archiving.keep",),
     )
 )
 register(

@@ -169,17 +169,31 @@ WHERE (p.proname IN ('subject_guard', 'subject_guard_gone', 'truncate_guard') OR
 """
 
 
+@register()
+def check_archive(app_configs=None, **kwargs) -> list[Error]:
+    """E009 when the archive of retention would be lost, or restored, together with the database."""
+    return [
+        Error(f"The archive {settings.ARCHIVE_DIR} lies in {name}.", hint="Name a folder of its own in LETHE_ARCHIVE_DIR.", id="governance.E009")
+        for name, place in _database_places().items()
+        if settings.ARCHIVE_DIR is not None and place is not None and Path(settings.ARCHIVE_DIR).is_relative_to(place)
+    ]
+
+
+def _database_places() -> dict[str, Path | None]:
+    """What is restored together with the database, as far as this machine can see it."""
+    embedded = settings.DATABASES["default"].get("DATA_DIR")
+    return {"the database's folder": Path(embedded) / "postgres" if embedded else None, "the backups": settings.BACKUP_DIR}
+
+
 def _misplaced_ledger() -> list[Error]:
     folder = Path(settings.LEDGER_DIR)
-    embedded = settings.DATABASES["default"].get("DATA_DIR")
-    places = {"the database's folder": Path(embedded) / "postgres" if embedded else None, "the backups": settings.BACKUP_DIR}
     return [
         Error(
             f"The ledger {folder} lies in {name}: a restore would bring both back together.",
             hint="Name a folder of its own in LETHE_LEDGER_DIR.",
             id="governance.E007",
         )
-        for name, place in places.items()
+        for name, place in _database_places().items()
         if place is not None and folder.is_relative_to(place)
     ]
 

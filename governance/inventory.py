@@ -6,15 +6,16 @@ from celery import current_app
 from django.conf import settings
 from django.db import connections
 
-from governance.domain.category import CachePrefix, LogStream, Queue, SpoolDir, Store, VectorColumn
+from governance.domain.category import BlobPrefix, CachePrefix, LogStream, Queue, SpoolDir, Store, VectorColumn
 
 
 def configured() -> list[Store]:
-    """Caches, queues and log handlers of the settings."""
+    """Caches, queues, log handlers and the archive of the settings."""
     caches = [CachePrefix(name) for name in settings.CACHES]
     queues = [Queue(name) for name in current_app.amqp.queues]
     logs = [LogStream(name) for name in settings.LOGGING.get("handlers", {})]
-    return [*caches, *queues, *logs]
+    archive = [BlobPrefix("archive")] if settings.ARCHIVE_DIR else []
+    return [*caches, *queues, *logs, *archive]
 
 
 def folders() -> list[Store]:

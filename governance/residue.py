@@ -86,8 +86,9 @@ def _tables(canaries: list[str]) -> Iterator[Hit]:
 
 
 def _folders() -> list[Path]:
-    """Whatever Lethe writes beside the database: exports, queue, secrets, static files, ledger, checkpoints."""
+    """Whatever Lethe writes beside the database: exports, queue, secrets, static files, ledger, checkpoints, archive."""
     folders = {Path(settings.DATA_DIR), Path(settings.LEDGER_DIR), Path(settings.ANCHOR_DIR)}
+    folders |= {Path(settings.ARCHIVE_DIR)} if settings.ARCHIVE_DIR else set()
     return sorted(folder for folder in folders if not any(folder != other and folder.is_relative_to(other) for other in folders))
 
 

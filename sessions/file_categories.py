@@ -44,6 +44,9 @@ class AgentFiles(TextFiles):
             raise StoreUnavailable("in the store that was chosen for files")
         return text
 
+    def whole(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "content": self.text_of(AgentFile.objects.get(id=row["id"]))} if row["is_outside"] else row
+
     def _delete(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT t.id, t.tenant_id FROM {self.table} t WHERE t.is_outside AND {where}", values)

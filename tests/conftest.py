@@ -56,3 +56,4 @@ def _files_outside_the_database(settings, tmp_path_factory):
     """What stands beside the database would outlive a test's rollback: each test has its own."""
     folder = tmp_path_factory.getbasetemp() / uuid.uuid4().hex
     settings.ANCHOR_DIR, settings.LEDGER_DIR = folder / "anchors", folder / "ledger"
+    settings.ARCHIVE_DIR = folder / "archive"

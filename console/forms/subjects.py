@@ -61,7 +61,7 @@ class PolicyForm(forms.Form):
     unit = forms.ChoiceField(label=_("Unit"), choices=list(UNITS.items()), required=False, help_text=_("Months and years are those of the calendar, and the last day counts whole."))
     age_basis = forms.ChoiceField(label=_("Counted from"), choices=[(basis, BASES[basis]) for basis in RetentionPolicy.AgeBasis.values])
     min_keep = forms.IntegerField(label=_("Newest of each person that stay"), min_value=0, max_value=retention.MAX_KEPT, required=False, help_text=_("So many stay, however old they are."))
-    action = forms.ChoiceField(label=_("Then"), choices=[(RetentionPolicy.Action.DELETE, _("delete")), (RetentionPolicy.Action.ANONYMISE, _("remove the person, keep the totals"))])
+    action = forms.ChoiceField(label=_("Then"), choices=[(RetentionPolicy.Action.DELETE, _("delete")), (RetentionPolicy.Action.ANONYMISE, _("remove the person, keep the totals")), (RetentionPolicy.Action.ARCHIVE_THEN_DELETE, _("move to the archive, encrypted"))], help_text=_("The archive is a folder that the operator names (LETHE_ARCHIVE_DIR). Nothing is deleted that it did not confirm; erasures and exports reach what it holds."))
     enabled = forms.BooleanField(label=_("On"), required=False, help_text=_("Off, it counts and deletes nothing."))
     expected_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 

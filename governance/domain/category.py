@@ -284,6 +284,10 @@ class Category(ABC):
         """Bytes that an export carries beside the rows."""
         return iter(())
 
+    def whole(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row for the archive, {column: value}, with the bytes of it that lie elsewhere."""
+        return row
+
     def quiesce(self, *, scope: Scope, deadline: datetime) -> int:
         """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
         return 0

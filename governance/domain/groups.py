@@ -3,6 +3,8 @@
 Retention and ordinary deletes use this; both take whole groups, leaf first, set-based.
 """
 
+import json
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -27,20 +29,40 @@ def delete(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tupl
     return _apply(category, tenant_id, ids, anonymise=False)
 
 
+def rehome(*, category: str, tenant_id: UUID, ids: list[UUID]) -> None:
+    """Move what rows that stay share with these out of them. `delete` does it first; doing it twice is harmless."""
+    registry.get(category).rehome(tenant_id=tenant_id, ids=ids)
+
+
 def anonymise(*, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tuple[int, int]]:
     """Clear what names a person, and keep the totals. Members of the group that cannot be anonymised are deleted."""
     return _apply(category, tenant_id, ids, anonymise=True)
 
 
+def rows(*, category: str, tenant_id: UUID, ids: list[UUID], subject_id: UUID | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One person's rows, or nobody's, of what `delete` would take: (category, row), every column, leaf first."""
+    for member, where, values in _conditions(category, tenant_id, ids):
+        owner = f"t.{_quote(member.subject_field)} IS NOT DISTINCT FROM %s"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT to_jsonb(t) FROM {member.table} t WHERE {where} AND {owner}", [*values, subject_id])
+            for (row,) in cursor:
+                yield member.key, member.whole(row if isinstance(row, dict) else json.loads(row))
+
+
+def owners(*, category: str, tenant_id: UUID, ids: list[UUID]) -> list[UUID | None]:
+    """Whose rows `delete` would take; None for nobody's."""
+    found: set[UUID | None] = set()
+    for member, where, values in _conditions(category, tenant_id, ids):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT DISTINCT t.{_quote(member.subject_field)} FROM {member.table} t WHERE {where}", values)
+            found |= {owner for (owner,) in cursor.fetchall()}
+    return sorted(found, key=str)
+
+
 def move(*, category: str, tenant_id: UUID, ids: list[UUID], target: Scope) -> dict[str, int]:
     """Give rows of a category, with all that goes along, to another subject. Rows by category."""
-    root = registry.get(category)
-    moved = {}
-    for member in [*members_of(category), root]:
-        where, values = _belonging(member, root, ids)
-        owned = f"t.{_quote(member.tenant_field)} = %s AND {where}"
-        moved[member.key] = member.move_where(owned, [tenant_id, *values], target)
-    return moved
+    conditions = _conditions(category, tenant_id, ids)
+    return {member.key: member.move_where(where, values, target) for member, where, values in conditions}
 
 
 def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:
@@ -49,12 +71,19 @@ def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> di
     if anonymise and root.anonymise is None:
         raise ValueError(f"{key} cannot be anonymised.")
     if not anonymise:
-        root.rehome(tenant_id=tenant_id, ids=ids)
+        rehome(category=key, tenant_id=tenant_id, ids=ids)
+    for category, where, values in _conditions(key, tenant_id, ids):
+        act = category.anonymise_where if anonymise and category.anonymise is not None else category.delete_where
+        done[category.key] = act(where, values)
+    return done
+
+
+def _conditions(key: str, tenant_id: UUID, ids: list[UUID]) -> Iterator[tuple[TableCategory, str, list[Any]]]:
+    """Each category of the group with a condition over alias `t` for its rows, and its values. Leaf first."""
+    root = registry.get(key)
     for category in [*members_of(key), root]:
         where, values = _belonging(category, root, ids)
-        act = category.anonymise_where if anonymise and category.anonymise is not None else category.delete_where
-        done[category.key] = act(f"t.{_quote(category.tenant_field)} = %s AND {where}", [tenant_id, *values])
-    return done
+        yield category, f"t.{_quote(category.tenant_field)} = %s AND {where}", [tenant_id, *values]
 
 
 def _ancestors(category: registry.Category) -> list[str]:

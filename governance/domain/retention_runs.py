@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from typing import Any
 from uuid import UUID
@@ -12,9 +13,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 
 from governance.actors import system
-from governance.domain import audit, clock, fences, groups, holds, jobs, registry, retention, selection
+from governance.domain import archiving, audit, clock, fences, groups, holds, jobs, registry, retention, selection
 from governance.domain.tables import TableCategory
-from governance.errors import Held, SubjectFenced
+from governance.errors import Held, SubjectFenced, Unavailable
 from governance.models import RetentionPolicy, RetentionRun
 
 log = structlog.get_logger("lethe.governance")
@@ -70,7 +71,7 @@ class Tally:
 def work(*, run_id: UUID) -> RetentionRun | None:
     """Carry a run on to its end, to the end of its time budget, or to what stops it. None when somebody else has it."""
     lease = jobs.claim(
-        RetentionRun, run_id, states=(State.QUEUED, State.RUNNING), state=State.RUNNING,
+        RetentionRun, run_id, states=(State.QUEUED, State.RUNNING), state=State.RUNNING, failure=None,
         started_at=Coalesce("started_at", clock.ClockTime()),
     )  # fmt: skip
     if lease is None:
@@ -81,9 +82,13 @@ def work(*, run_id: UUID) -> RetentionRun | None:
         log.info("lease_lost", run=str(run_id))
     except Stopped as error:
         _end(lease, State.FAILED, failure=error.failure)
+    except archiving.ArchiveMissing as error:
+        _end(lease, State.FAILED, failure={"code": error.code, "message": error.detail})
+    except Unavailable as error:
+        _fail(lease, error.detail, code=error.code)
     except Exception as error:
         log.exception("retention_failed", run=str(run_id))
-        _fail(lease, f"The worker met an unexpected {type(error).__name__}.")
+        _fail(lease, f"The worker met an unexpected {type(error).__name__}. It is tried again.")
     return RetentionRun.objects.get(pk=run_id)
 
 
@@ -92,10 +97,10 @@ def _carry_on(lease: jobs.Lease) -> None:
     category, policy = registry.get(_policy(run).category), _policy(run)
     if run.dry_run:
         return _count(lease, run, policy, category)
-    if policy.action == RetentionPolicy.Action.ARCHIVE_THEN_DELETE:
-        raise Stopped("no_archive", "No archive is connected that could confirm it has the rows, so nothing was deleted.")
     if not run.cursor:
         _check_approval(run, policy)
+    if policy.action == RetentionPolicy.Action.ARCHIVE_THEN_DELETE:
+        archiving.tidy(run=run)
     started, size = time.monotonic(), FIRST_BATCH
     while True:
         began = time.monotonic()
@@ -152,6 +157,8 @@ def _take(run: RetentionRun, category: TableCategory, size: int) -> bool:
     # What holds for a row is looked at again under its lock; a row that somebody else has is left for the next run.
     free = list(rows.filter(pk__in=ids).select_for_update(skip_locked=True, of=("self",)).values_list("pk", flat=True))
     act = groups.anonymise if policy.action == RetentionPolicy.Action.ANONYMISE else groups.delete
+    if policy.action == RetentionPolicy.Action.ARCHIVE_THEN_DELETE:
+        act = partial(_archive_and_delete, run)
     done = act(category=category.key, tenant_id=run.tenant_id, ids=free)
     connection.check_constraints()
     tally = Tally(**{**Tally().as_json(), **run.counts})
@@ -161,6 +168,16 @@ def _take(run: RetentionRun, category: TableCategory, size: int) -> bool:
         counts=tally.as_json(), cursor=f"{last_age.isoformat()}|{last_key}"
     )
     return True
+
+
+def _archive_and_delete(run: RetentionRun, *, category: str, tenant_id: UUID, ids: list[UUID]) -> dict[str, tuple[int, int]]:
+    """Only what the archive has acknowledged is gone when the batch commits."""
+    groups.rehome(category=category, tenant_id=tenant_id, ids=ids)
+    kept = archiving.keep(run=run, category=category, ids=ids)
+    done = groups.delete(category=category, tenant_id=tenant_id, ids=ids)
+    if kept != {key: rows for key, (rows, _size) in done.items() if rows}:
+        raise archiving.ArchiveDiffers
+    return done
 
 
 def _count(lease: jobs.Lease, run: RetentionRun, policy: RetentionPolicy, category: TableCategory) -> None:
@@ -190,14 +207,14 @@ def failures_of(run: RetentionRun) -> int:
     return len(list(takewhile(lambda state: state == State.FAILED, states)))
 
 
-def _fail(lease: jobs.Lease, message: str) -> None:
+def _fail(lease: jobs.Lease, message: str, *, code: str = "error") -> None:
     """Try again later, but not for ever: a run that cannot end is visible as failed."""
     run = RetentionRun.objects.get(pk=lease.id)
     try:
         if run.attempts >= ATTEMPTS:
-            _end(lease, State.FAILED, failure={"code": "error", "message": message})
+            _end(lease, State.FAILED, failure={"code": code, "message": message})
         else:
-            lease.fail(code="error", message=f"{message} It is tried again.", state=State.RUNNING)
+            lease.fail(code=code, message=message, state=State.RUNNING)
     except jobs.LeaseLost:
         log.info("lease_lost", run=str(lease.id))
 

@@ -15,12 +15,13 @@ from governance.models.requests import (
     RequestRecipient,
     SubjectRequest,
 )
-from governance.models.retention import RetentionPolicy, RetentionRun
+from governance.models.retention import ArchivedPart, RetentionPolicy, RetentionRun
 from governance.models.subjects import Fence, Subject, SubjectIdentifier, SubjectLink
 from governance.models.tenants import Tenant
 
 __all__ = [
     "ApiKey",
+    "ArchivedPart",
     "AuditBoundary",
     "AuditEvent",
     "AuditHead",

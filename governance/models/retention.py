@@ -116,3 +116,38 @@ class RetentionRun(models.Model):
 
     def __str__(self):
         return f"{self.policy_id} {self.scheduled_for:%Y-%m-%d}"
+
+
+class ArchivedPart(models.Model):
+    """Rows of one person that retention took out of the database into a file of the archive.
+
+    The file is encrypted under a key of its own, which is only here: without this row nobody can read it, wherever
+    there are copies of it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant_id = models.UUIDField()
+    subject_id = models.UUIDField(null=True)
+    # The category of the policy; members of its groups are in the file as well.
+    category = models.CharField(max_length=40)
+    run_id = models.UUIDField()
+    # Inside the archive's folder.
+    path = models.CharField(max_length=200)
+    # Rows by category: {"sessions": 1, "items": 40}.
+    counts = models.JSONField(default=dict)
+    # Bytes and SHA-256 of the file as it lies there, and SHA-256 of the lines in it.
+    size = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    content_sha256 = models.CharField(max_length=64)
+    key_enc = models.BinaryField()
+    archived_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["path"], name="archived_part_once")]
+        indexes = [
+            models.Index(fields=["tenant_id", "subject_id"], name="archived_of_subject"),
+            models.Index(fields=["tenant_id", "archived_at", "id"], name="archived_by_age"),
+        ]
+
+    def __str__(self):
+        return self.path

@@ -6,9 +6,9 @@ from functools import lru_cache
 from django.contrib.auth.hashers import make_password
 
 from governance.actors import Actor, system
-from governance.domain import members, subjects
+from governance.domain import archiving, members, subjects
 from governance.domain import tenants as tenant_verbs
-from governance.models import Member, Membership, Subject, Tenant
+from governance.models import ArchivedPart, Member, Membership, RetentionPolicy, RetentionRun, Subject, Tenant
 
 PASSWORD = "correct horse battery"
 _numbers = itertools.count(1)
@@ -43,6 +43,17 @@ def lethe(tenant: Tenant) -> Actor:
 
 def subject(tenant: Tenant, name: str | None = None) -> Subject:
     return subjects.resolve(tenant_id=tenant.id, value=name or f"person-{next(_numbers)}")
+
+
+def archived(tenant: Tenant, session_id) -> ArchivedPart:
+    """The rows of a conversation in the archive, as retention puts them there before it deletes them."""
+    policy = RetentionPolicy.objects.create(tenant=tenant, category="sessions", days=30, enabled=False)
+    policy.refresh_from_db()
+    run = RetentionRun.objects.create(
+        tenant=tenant, policy=policy, scheduled_for=policy.created_at, policy_version=1, cutoff=policy.created_at
+    )
+    archiving.keep(run=run, category="sessions", ids=[session_id])
+    return ArchivedPart.objects.get(run_id=run.id)
 
 
 @lru_cache(maxsize=1)

@@ -27,6 +27,7 @@ def fill(agent, subject, name):
     """At least one row of the subject in every category."""
     by, session = make.lethe(agent.tenant), talk.conversation(agent, subject)
     talk.agent_file(agent, subject)
+    make.archived(agent.tenant, session.id)
     quota = Quota.objects.create(
         tenant=agent.tenant, scope="subject", scope_ref=subject.id.hex, subject_id=subject.id, measure="runs", period="day",
         limit=5,

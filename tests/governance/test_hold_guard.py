@@ -28,6 +28,7 @@ CONTENT = {
     "agent_sessions_approval": "arguments = '{}'",
     "agent_sessions_approvalrule": "tool = 'other'",
     "agent_sessions_idempotencyrecord": "key = 'other'",
+    "governance_archivedpart": "path = 'other'",
     "governance_auditnote": "text_enc = ''",
     "governance_subjectlink": "row_id = 'other'",
     "governance_apikey": "name = 'other'",
@@ -49,6 +50,7 @@ def full(agent, subject, admin):
     Quota.objects.create(
         tenant=agent.tenant, scope="subject", scope_ref=subject.id.hex, subject_id=subject.id, measure="runs", period="day", limit=5
     )
+    make.archived(agent.tenant, session.id)
     return session
 
 

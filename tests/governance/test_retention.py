@@ -324,7 +324,8 @@ def test_anonymise_keeps_totals_and_finds_each_row_once(agent, subject, tenant, 
     assert Item.objects.count() == 4
 
 
-def test_archive_without_a_sink_fails_and_deletes_nothing(agent, subject, records_manager):
+def test_archive_without_a_sink_fails_and_deletes_nothing(agent, subject, records_manager, settings):
+    settings.ARCHIVE_DIR = None
     policy = policy_for(records_manager, action="archive_then_delete")
     ended(agent, subject, 40)
 
@@ -436,10 +437,11 @@ def test_run_is_audited_with_counts(policy, agent, subject, records_manager):
     assert (completed.actor_kind, completed.payload["rows"]) == ("system", done.counts["rows"])
 
 
-def test_two_failures_in_a_row_raise_an_alarm(policy, agent, subject, records_manager, monkeypatch):
+def test_two_failures_in_a_row_raise_an_alarm(policy, agent, subject, records_manager, monkeypatch, settings):
     told = []
     monkeypatch.setattr(retention_runs.log, "error", lambda event, **facts: told.append((event, facts.get("failures"))))
     RetentionPolicy.objects.update(action="archive_then_delete")
+    settings.ARCHIVE_DIR = None
 
     for _ in range(3):
         run(policy, records_manager)
