@@ -1,5 +1,6 @@
 """The functions that agents may call: registered in code, listed in the console, never made there."""
 
+import hashlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,14 @@ RESERVED = (
     "remember_fact",
     "forget_fact",
 )
+
+
+def agent_tool_name(agent_name: str) -> str:
+    """How an agent is called as a tool of another: in the letters that providers take, 64 at most."""
+    plain = f"agent_{re.sub(r'[^A-Za-z0-9_-]', '_', agent_name)}"
+    if plain == f"agent_{agent_name}" and len(plain) <= 64:
+        return plain
+    return f"{plain[:55]}_{hashlib.sha256(agent_name.encode()).hexdigest()[:8]}"
 
 
 class ToolFailed(Exception):

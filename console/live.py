@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from console import turns
 from console.context_report import Report
+from console.templatetags.ui import state_text
 from governance.errors import NotFound
 from governance.ids import shown
 from sessions.domain import events
@@ -137,6 +138,10 @@ def remark(kind: str, data: dict) -> str | None:
             return _("%(from)s did not answer; %(to)s went on.") % {"from": data.get("from", ""), "to": data.get("to", "")}
         case "mode.changed":
             return _("Mode: %(mode)s") % {"mode": data.get("mode", "")}
+        case "child_run.started":
+            return _("%(agent)s was given a task.") % {"agent": data.get("agent", "")}
+        case "child_run.completed":
+            return _("%(agent)s is done: %(status)s.") % {"agent": data.get("agent", ""), "status": state_text(data.get("status", ""))}
         case "alert" | "halt":
             return data.get("message") or data.get("code")
         case "run.failed":

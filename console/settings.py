@@ -239,6 +239,9 @@ LETHE = {
     "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),
     # How long backups and archived WAL are kept; None when nobody has said so.
     "backup_days": env.int("LETHE_BACKUP_DAYS", default=None),
+    # How deep agents may call each other, and how long one call may take where its caller sets no limit.
+    "agent_depth": env.int("LETHE_AGENT_DEPTH", default=3),
+    "agent_seconds": env.int("LETHE_AGENT_SECONDS", default=300),
     # Programs that MCP servers of the kind stdio may be, by name or path; none: no such server.
     "mcp_commands": env.list("LETHE_MCP_COMMANDS", default=[]),
     "mcp_resource_bytes": env.int("LETHE_MCP_RESOURCE_BYTES", default=65_536),

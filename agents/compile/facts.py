@@ -21,19 +21,23 @@ class KnownSkill:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`calls` has, for every agent of the tenant, the agents that its published version may call."""
+    """`calls` has, for every agent of the tenant, the agents that its published version may call; those in `unpublished`
+    cannot be called now."""
 
     providers: dict[str, Provider]
     calls: dict[str, list[str]] = field(default_factory=dict)
+    unpublished: frozenset[str] = frozenset()
     skills: dict[str, KnownSkill] = field(default_factory=dict)
     mcp: dict[str, McpServer] = field(default_factory=dict)
 
 
 def gather(definition: Definition, tenant_id: UUID, coming: Iterable[str] = ()) -> Facts:
     """`coming` are names of skills that will be there when the definition is stored."""
+    agents = _agents(tenant_id) if definition.callable_agents else []
     return Facts(
         providers={provider.name: provider for provider in queries.providers_of(tenant_id)},
-        calls=_calls(tenant_id) if definition.callable_agents else {},
+        calls={name: called or [] for name, _, _, called in agents},
+        unpublished=frozenset(name for name, published, is_disabled, _ in agents if is_disabled or published is None),
         skills={name: KnownSkill() for name in coming} | _skills(tenant_id) if definition.skills else {},
         mcp={server.name: server for server in queries.mcp_servers_of(tenant_id)} if _names_servers(definition) else {},
     )
@@ -43,9 +47,10 @@ def _names_servers(definition: Definition) -> bool:
     return bool(definition.mcp_resource_uris) or any(name and not tools.get(name) and server_of(name) for name in definition.tools)
 
 
-def _calls(tenant_id: UUID) -> dict[str, list[str]]:
-    rows = Agent.objects.of(tenant_id).listed().values_list("name", "published__document__callable_agents")
-    return {name: called or [] for name, called in rows}
+def _agents(tenant_id: UUID) -> list[tuple]:
+    """(name, id of the published version, is disabled, whom it may call) of each agent."""
+    rows = Agent.objects.of(tenant_id).listed()
+    return list(rows.values_list("name", "published_id", "is_disabled", "published__document__callable_agents"))
 
 
 def _skills(tenant_id: UUID) -> dict[str, KnownSkill]:

@@ -19,7 +19,6 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("callable_agents", "Agents cannot call other agents yet.", []),
     NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),
     NotYet("harness.loop", "An agent cannot go on by itself in a loop yet.", None, lambda loop: loop is not None),
     NotYet("memory.enable_file_memory", "Agents cannot keep files between sessions yet.", False),

@@ -68,8 +68,10 @@ ended AS (
     request = '{}', model_name = totals.model, model_calls = totals.calls, input_tokens = totals.input,
     cached_tokens = totals.cached, output_tokens = totals.output, reasoning_tokens = totals.reasoning,
     cost = CASE WHEN totals.is_priced THEN totals.known_cost END,
-    tool_calls = (SELECT count(*) FROM agent_sessions_item
-                  WHERE session_id = %(session)s AND seq >= %(first_seq)s AND run_id = %(run)s AND kind = 'tool_result')
+    tool_calls = CASE WHEN %(session)s::uuid IS NULL
+      THEN (SELECT count(*) FROM agent_sessions_runevent WHERE run_id = %(run)s AND type IN ('tool.completed', 'tool.failed'))
+      ELSE (SELECT count(*) FROM agent_sessions_item
+            WHERE session_id = %(session)s AND seq >= %(first_seq)s AND run_id = %(run)s AND kind = 'tool_result') END
   FROM totals WHERE run.id = %(run)s AND run.status = ANY(%(unfinished)s)
   RETURNING run.*, totals.known_cost),
 event AS (

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from agents.definition import Definition
 from agents.tools import BadArguments, ToolFailed
 from governance.text import clean, clean_json
 from sessions.context import tokens
 from sessions.engine import keeping
+from sessions.engine.budget import Budget
 from sessions.engine.store import Entry, PendingCall, Store
 from sessions.engine.toolbox import EFFECTS, ToolBox, ToolSpec
 
@@ -43,8 +43,8 @@ class Ready:
 class Execution:
     """The calls of one run. `run` may be entered again at any time: what is done is in the store."""
 
-    def __init__(self, *, store: Store, tools: ToolBox, definition: Definition, deadline: float | None):
-        self.store, self.tools, self.definition, self.deadline = store, tools, definition, deadline
+    def __init__(self, *, store: Store, tools: ToolBox, budget: Budget):
+        self.store, self.tools, self.budget, self.deadline = store, tools, budget, budget.deadline
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def asked(self) -> set[str]:
@@ -67,11 +67,14 @@ class Execution:
                 pending.append(sorted_out)
             else:
                 waiting += 1
-        ready, over = self._within_budget(ready)
-        await self._run_all(ready)
+        granted = self.budget.take(len(ready))
+        ready, over = ready[:granted], ready[granted:]
+        try:
+            await self._run_all(ready)
+        finally:
+            self.budget.give_back(granted)
         for late in over:
-            limit = self.definition.limits.max_tool_calls
-            text = f"[not run] The limit of {limit} tool calls in one run is reached."
+            text = f"[not run] The limit of {self.budget.most_tool_calls} tool calls in one run is reached."
             await self._keep(late.id, late.spec, Result(INTERRUPTED, text), 0)
         if over:
             return "budget_exceeded"
@@ -124,13 +127,6 @@ class Execution:
         if await self.store.standing_answer(call) is not None:
             return Ready(call.call_id, spec, call.arguments, arguments)
         return call
-
-    def _within_budget(self, ready: list[Ready]) -> tuple[list[Ready], list[Ready]]:
-        limits = self.definition.limits
-        if limits is None or limits.max_tool_calls is None:
-            return ready, []
-        left = max(0, limits.max_tool_calls - self.store.spent().tool_calls)
-        return ready[:left], ready[left:]
 
     async def _run_all(self, ready: list[Ready]) -> None:
         """All at once, each result stored when it ends. The first error that is not a tool's own stops the others."""

@@ -22,6 +22,7 @@ from sessions.context.compaction import compaction_of
 from sessions.context.policies import Texts, added
 from sessions.context.view import WORKING_MEMORY, Layer, Note, View
 from sessions.engine import providers
+from sessions.engine.budget import Budget
 from sessions.engine.calls import Answer, Asking, DeadlinePassed, Prepared
 from sessions.engine.compacting import Compactor
 from sessions.engine.errors import CONTENT_FILTERED, CONTEXT_TOO_LONG, PROVIDER_BAD_RESPONSE, ModelFailed
@@ -63,20 +64,21 @@ async def run_turn(
     notes: tuple[Note, ...] = (),
     system: tuple[SystemText, ...] = (),
     compactor: Compactor | None = None,
+    budget: Budget | None = None,
 ) -> Outcome:
     """Carry the current turn on until it is answered, waits for a person, or its budget is spent.
 
     `instructions` are final. `deadline` is a time of `time.monotonic()`. `notes` are fenced texts for this turn, such
-    as recall, `system` what stands behind the instructions. Without a `compactor` the definition's strategy holds, with no summaries. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
+    as recall, `system` what stands behind the instructions. Without a `compactor` the definition's strategy holds, with no summaries; without a `budget` its limits. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
     """
     compactor = compactor or Compactor(compaction_of(definition))
-    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, system, compactor)
+    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, system, compactor, budget or Budget(definition.limits, store))
     await turn.prepare_once()
     return await turn.run()
 
 
 class _Turn:
-    def __init__(self, definition, instructions, store, models, tools, deadline, notes, system, compactor):
+    def __init__(self, definition, instructions, store, models, tools, deadline, notes, system, compactor, budget):
         self.definition: Definition = definition
         self.instructions: str = instructions
         self.store: Store = store
@@ -89,7 +91,9 @@ class _Turn:
         self.deadline = _sooner(deadline, definition, store)
         self.watcher = Watcher(store, definition, most_calls=_most_calls(definition))
         self.texts = Texts()
-        self.execution = Execution(store=store, tools=tools, definition=definition, deadline=self.deadline)
+        self.budget: Budget = budget
+        self.budget.deadline = self.deadline
+        self.execution = Execution(store=store, tools=tools, budget=budget)
         # Answers of this run in the library's own parts, by their group: they go back to their author unchanged.
         self.verbatim: dict[int, tuple[Candidate, list[Any]]] = {}
         self.blobs: dict[str, bytes] = {}
@@ -180,18 +184,11 @@ class _Turn:
 
     def _spent_limit(self) -> str | None:
         """The limit that leaves no room for another model or tool call."""
-        spent, limits = self.store.spent(), self.definition.limits
-        if spent.model_calls >= self.watcher.most_calls:
+        if self.store.spent().model_calls >= self.watcher.most_calls:
             return "maximum_iterations_per_request"
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return "max_seconds_per_run"
-        if limits is None:
-            return None
-        if limits.max_tokens_per_run is not None and spent.tokens >= limits.max_tokens_per_run:
-            return "max_tokens_per_run"
-        if limits.cost is not None and spent.cost >= limits.cost:
-            return "max_cost_per_run"
-        return None
+        return self.budget.reached()
 
     async def _completed(self, text: str) -> Outcome:
         if self.definition.response_format.kind == "text":

@@ -51,6 +51,11 @@ def submit(run_id: UUID) -> Future:
     return runner().submit(run_id)
 
 
+async def execute_child(run_id: UUID) -> None:
+    """Execute a run that another one called, in the loop of that one; it ends with the task that waits for it."""
+    await runner().tracked(run_id)
+
+
 def warm_up() -> None:
     """Import what the tenants' providers need before the first run has to wait for it. Returns at once."""
     threading.Thread(target=wiring.warm_up, name="lethe-warm-up", daemon=True).start()
@@ -74,7 +79,7 @@ class Runner:
         threading.Thread(target=self._loop.run_forever, name="lethe-engine", daemon=True).start()
 
     def submit(self, run_id: UUID) -> Future:
-        future = self.call(self._tracked(run_id))
+        future = self.call(self.tracked(run_id))
         self._futures[run_id] = future
         future.add_done_callback(lambda _: self._futures.pop(run_id, None))
         return future
@@ -105,7 +110,7 @@ class Runner:
         await mcp_tools.close()
         await notify.hub().close()
 
-    async def _tracked(self, run_id: UUID) -> None:
+    async def tracked(self, run_id: UUID) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks[run_id] = task
@@ -143,7 +148,7 @@ async def _turn(job: "wiring.Job") -> dict:
     try:
         outcome = await run_turn(
             definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
-            compactor=job.compactor, system=(*job.system, *await mcp_tools.read_texts(job.mcp)),
+            compactor=job.compactor, budget=job.budget, system=(*job.system, *await mcp_tools.read_texts(job.mcp)),
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:
@@ -201,7 +206,7 @@ async def _finished(job, ending: dict) -> None:
         logger.info("run %s stopped: its subject is fenced", job.run.id.hex)
         return
     await job.store.settle()
-    if reason == "handed_back":
+    if reason == "handed_back" and job.run.parent_id is None:
         await in_thread(executions.hand_back, run=job.run)
         return
     status = Run.Status.CANCELLED if reason == "cancelled" else Run.Status.INTERRUPTED

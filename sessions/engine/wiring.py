@@ -17,8 +17,9 @@ from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
-from sessions.engine import compacting, history_tools, mcp_tools, skills
+from sessions.engine import children, compacting, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
+from sessions.engine.budget import Budget
 from sessions.engine.compacting import Compactor
 from sessions.engine.models import Limits, ModelSource, ProviderConfig
 from sessions.engine.store import CallRecord, ItemView
@@ -47,6 +48,7 @@ class Job:
     deadline: float | None
     system: tuple[SystemText, ...] = ()
     mcp: mcp_tools.Offered = mcp_tools.Offered()
+    budget: Budget | None = None
 
 
 def warm_up() -> None:
@@ -84,6 +86,8 @@ def load(run_id: UUID) -> Job | None:
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
     )
+    budget = children.budget_for(run, definition, store, is_fresh=last_event <= 1)
+    called = children.build(run, definition, store, budget, settings.LETHE["tool_output_chars"])
     offered, mcp = skills.build(run.tenant_id, definition), mcp_tools.build(run, definition, settings.LETHE["tool_output_chars"])
     return Job(
         run=run,
@@ -95,10 +99,11 @@ def load(run_id: UUID) -> Job | None:
         models=models,
         tools=ToolBox.from_definition(
             definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"],
-            extra=[*history_tools.build(run.session, definition), *offered.tools, *mcp.tools],
+            extra=[*history_tools.build(run.session, definition), *offered.tools, *mcp.tools, *called],
         ),
         compactor=compactor,
-        deadline=None,
+        deadline=budget.deadline,
+        budget=budget,
         system=offered.system,
         mcp=mcp,
     )

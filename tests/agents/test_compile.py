@@ -271,7 +271,6 @@ def test_settings_that_are_allowed_reach_the_provider():
 # --- What is not built yet -----------------------------------------------------------------------------------------
 
 SWITCHED_ON = {
-    "callable_agents": {"callable_agents": ["other"]},
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},
     "harness.loop": {"harness": {"loop": {}}},
     "workspace.enabled": {"workspace": {"enabled": True}},
@@ -401,9 +400,8 @@ def test_costly_model_without_limits(check, tenant):
     assert check(model=big | {"model": "small"}) == set()
 
 
-def test_call_cycles_are_named_with_their_way(tenant, monkeypatch):
+def test_call_cycles_are_named_with_their_way(tenant):
     by = system(tenant.id)
-    monkeypatch.setattr("agents.compile.not_yet.NOT_YET", ())
     agents.published(tenant, "third")
     agents.published(tenant, "second", callable_agents=["third"])
     agents.published(tenant, "first", callable_agents=["second"])
@@ -415,6 +413,25 @@ def test_call_cycles_are_named_with_their_way(tenant, monkeypatch):
     assert (found.path, found.code) == ("callable_agents.0", "call_cycle")
     assert "third to first to second to third" in found.message
     assert third.published is None
+
+
+def test_agent_that_cannot_be_called_now_is_a_warning(check, tenant):
+    by = system(tenant.id)
+    definitions.create_agent(tenant_id=tenant.id, document=agents.document("draft"), by=by)
+    definitions.disable(agent=agents.published(tenant, "off"), by=by)
+    agents.published(tenant, "on")
+
+    assert check(callable_agents=["draft", "off", "on"]) == {
+        ("warning", "callable_agents.0", "agent_not_published"),
+        ("warning", "callable_agents.1", "agent_not_published"),
+    }
+
+
+def test_settings_of_an_agents_tool_are_used(check, tenant):
+    agents.published(tenant, "helper")
+
+    assert check(callable_agents=["helper"], tool_settings={"agent_helper": {"timeout_s": 5}}) == set()
+    assert check(tool_settings={"agent_helper": {"timeout_s": 5}}) == {("warning", "tool_settings.agent_helper", "unused_tool_settings")}
 
 
 def test_other_tenants_agents_cannot_be_called(check, stranger):

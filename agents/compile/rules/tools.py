@@ -49,9 +49,10 @@ def _tools(definition: Definition, facts: Facts, findings: Findings) -> None:
 
 
 def _tool_settings(definition: Definition, findings: Findings) -> None:
+    used = {*definition.tools, *(tools.agent_tool_name(name) for name in definition.callable_agents if name)}
     for name, setting in definition.tool_settings.items():
         path = f"tool_settings.{name}"
-        if name not in definition.tools:
+        if name not in used:
             findings.warning(
                 "unused_tool_settings",
                 path,
@@ -107,6 +108,14 @@ def _agents(definition: Definition, facts: Facts, findings: Findings) -> None:
                 path,
                 f"The agents would call each other in a circle: {' to '.join([definition.name, *way])}.",
                 "Remove one of the steps.",
+            )
+        elif name in facts.unpublished:
+            findings.warning(
+                "agent_not_published",
+                path,
+                f"The agent {name} is switched off or has no published version: calling it fails.",
+                "Publish it, or remove it here.",
+                [Fix("Remove it", {path: None})],
             )
 
 
