@@ -22,6 +22,7 @@ LAYERS = {
     "summary": (gettext_lazy("Summary"), "l8"),
     "history": (gettext_lazy("History"), "l4"),
     "recall": (gettext_lazy("Recall"), "l5"),
+    "workspace": (gettext_lazy("Files of the session"), "l8"),
     "working_memory": (gettext_lazy("Working memory"), "l6"),
     "alerts": (gettext_lazy("Alerts"), "l5"),
     "assembly": (gettext_lazy("What is shown"), "l6"),

@@ -230,6 +230,9 @@ LETHE = {
     "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
     # Where the bytes of agents' files are: postgresql, disk, disk:/a/folder, or redis://host:6379/0.
     "file_store": env("LETHE_FILE_STORE", default="postgresql"),
+    "workspace_file_bytes": env.int("LETHE_WORKSPACE_FILE_BYTES", default=256 * 1024),
+    "workspace_session_bytes": env.int("LETHE_WORKSPACE_SESSION_BYTES", default=5 * 1024 * 1024),
+    "workspace_tenant_bytes": env.int("LETHE_WORKSPACE_TENANT_BYTES", default=500 * 1024 * 1024),
     "agent_file_bytes": env.int("LETHE_AGENT_FILE_BYTES", default=256 * 1024),
     "approval_hours": env.int("LETHE_APPROVAL_HOURS", default=24),
     # Ten attachments of 8 MiB, and the fields beside them.

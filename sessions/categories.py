@@ -356,7 +356,7 @@ CATEGORIES = (
             "pending_approval": ~Exists(Approval.objects.filter(session_id=OuterRef("id"), status=Approval.Status.PENDING)),
             "active_run": Q(lease_run_id=None) & ~_unfinished(session_id=OuterRef("id")),
         },
-        erase_after=("items", "summaries", "blobs", "approvals", "approval_rules", "runs"),
+        erase_after=("items", "summaries", "blobs", "session_workspace", "approvals", "approval_rules", "runs"),
         rehome=keep_shared_items,
         companions=shared_from,
         sample_title=lambda session: session.title or session.key,

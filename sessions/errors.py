@@ -249,9 +249,23 @@ class FileTooLarge(Unprocessable):
         super().__init__(f"The file would have {size:,} bytes; at most {limit:,} are allowed.", size=size, limit=limit)
 
 
-class FileNotText(Unprocessable):
-    code, title = "file_not_text", "The file is not text"
-    detail = "Files hold text in UTF-8. These bytes are something else."
+class WorkspaceFull(Conflict):
+    """The write would pass a limit; nothing was written. `extra` has the numbers, in bytes as workspaces count them."""
+
+    code, title = "workspace_full", "The workspace is full"
+
+    def __init__(self, *, whose: str, used: int, limit: int, more: int):
+        super().__init__(
+            f"Workspace quota reached: the files of this {whose} take {used:,} of {limit:,} bytes and this would add {more:,}"
+            " (each file counts 1,024 bytes more than its text). Delete or shorten files first.",
+            whose=whose, used=used, limit=limit, more=more,
+        )  # fmt: skip
+
+
+class EditRefused(Unprocessable):
+    """A change or a search that a text does not allow. The sentence says why, to a person and to a model."""
+
+    code, title = "edit_refused", "This cannot be done with the file"
 
 
 class StoreUnavailable(Unavailable):

@@ -7,11 +7,12 @@ from typing import Any
 from django.db import connection
 
 from governance.domain.registry import BlobPrefix, File, NoLimit, Processing, Scope, TableCategory
+from governance.waivers import waive
 from sessions import merging, restoring
 from sessions.errors import StoreUnavailable
 from sessions.files import stores
 from sessions.files.rows import CATEGORY, place_of
-from sessions.models import AgentFile
+from sessions.models import AgentFile, WorkspaceFile
 
 
 class TextFiles(TableCategory):
@@ -61,7 +62,30 @@ class AgentFiles(TextFiles):
         return deleted
 
 
+_ABOUT = Processing(
+    purposes=("work on a task over several messages and conversations",),
+    legal_basis="contract",
+    recipients=("the provider of the agent's model",),
+)
+
 FILES = (
+    TextFiles(
+        key="session_workspace",
+        title="Files of sessions",
+        model=WorkspaceFile,
+        writers=("sessions.domain.workspace.write",),
+        order=("id",),
+        row_version="t.sha256",
+        size_expression="t.size",
+        group_of=("sessions", "session_id"),
+        erase_after=("summaries", CATEGORY),
+        sample_title=str,
+        export_fields=("id", "session_id", "path", "size", "sha256", "created_at", "updated_at", "run_id", "written_by"),
+        file=("sha256", "path", "content"),
+        restore=restoring.workspace_file,
+        about=_ABOUT,
+        on_hold="copy",
+    ),
     AgentFiles(
         key=CATEGORY,
         title="Files that agents keep",
@@ -80,13 +104,16 @@ FILES = (
         ),
         file=("sha256", "path", "content"),
         restore=restoring.agent_file,
-        about=Processing(
-            purposes=("remember between conversations what a task needs",),
-            legal_basis="contract",
-            recipients=("the provider of the agent's model",),
-        ),
+        about=_ABOUT,
         on_hold="copy",
         also=(BlobPrefix("files"),),
         limit=NoLimit("A file matters as long as the agent works for the person: set a policy.", date(2026, 11, 30)),
     ),
 )  # fmt: skip
+
+waive(
+    "agent_sessions_workspaceusage",
+    reason="Sums of bytes by session and tenant; the row of a session goes with its last file.",
+    owner="sessions",
+    review_by=date(2028, 12, 31),
+)

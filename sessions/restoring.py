@@ -39,6 +39,10 @@ def agent_file(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str],
     return {"agent_id": _agent(scope.tenant_id, row["agent"]), "content": files(row["sha256"], row["path"]).decode(), "is_outside": False}
 
 
+def workspace_file(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str], bytes]) -> dict[str, Any]:
+    return {"content": files(row["sha256"], row["path"]).decode()}
+
+
 def idempotency_record(row: dict[str, Any], *, scope: Scope, files: Callable[[str, str], bytes]) -> dict[str, Any]:
     return {"actor_ref": UUID(row["id"]).hex, "body_sha256": ""}
 

@@ -21,8 +21,6 @@ class NotYet:
 NOT_YET = (
     NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),
     NotYet("harness.loop", "An agent cannot go on by itself in a loop yet.", None, lambda loop: loop is not None),
-    NotYet("memory.enable_file_memory", "Agents cannot keep files between sessions yet.", False),
-    NotYet("memory.enable_text_search", "Files cannot be searched yet.", False),
     NotYet("memory.enable_vector_search", "Documents cannot be loaded and searched yet.", False),
     NotYet("memory.enable_conversation_memory", "Earlier conversations cannot be searched yet.", False),
     NotYet("memory.enable_facts", "Facts about a person cannot be kept yet.", False),
@@ -32,7 +30,6 @@ NOT_YET = (
     NotYet("memory.injection.memories", "The place of memories cannot be chosen yet."),
     NotYet("memory.injection.playbooks", "The place of playbooks cannot be chosen yet."),
     NotYet("memory.injection.knowledge", "The place of knowledge cannot be chosen yet."),
-    NotYet("workspace.enabled", "Sessions cannot have files of their own yet.", False),
     NotYet(
         "assembly",
         "Working notes and recent conversations cannot be added yet.",

@@ -25,7 +25,10 @@ ACTIONS = frozenset(
         "mcp_server": "created updated deleted checked secrets_changed",
         "egress": "updated",
         "run": "started cancelled",
-        "session": "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted",
+        "session": (
+            "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted file_written"
+            " file_deleted"
+        ),
         "approval": "approved rejected expired withdrawn",
         "approval_rule": "created revoked",
         "quota": "created updated deleted",

@@ -24,6 +24,7 @@ from sessions.context.view import (
     SUMMARY,
     TOOLS,
     WORKING_MEMORY,
+    WORKSPACE,
     Layer,
     Note,
     SummaryView,
@@ -35,7 +36,7 @@ from sessions.context.view import (
 )
 
 # Without compaction, nothing but the window bounds a history: its oldest turns go first, down to these. What compaction
-# left is meant to stay: recall and working memory go before it.
+# left is meant to stay: recall, the list of files and working memory go before it.
 KEPT_TURNS = 2
 DEFAULT_OUTPUT_TOKENS = 4096
 
@@ -115,7 +116,7 @@ def assemble(
     room = None if limit is None else int(limit / factor) - fixed - (summary.tokens if summary else 0)
     if made is None and room is not None:
         turns.drop_to(room - _tokens(kept_notes), keep=KEPT_TURNS)
-    for layer in (RECALL, WORKING_MEMORY):
+    for layer in (RECALL, WORKSPACE, WORKING_MEMORY):
         if room is not None and turns.tokens + _tokens(kept_notes) > room:
             kept_notes = [note for note in kept_notes if note.layer != layer]
     if room is not None:

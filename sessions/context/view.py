@@ -7,12 +7,13 @@ from typing import Any, Generic, TypeVar
 from sessions.context.compaction import SHORTENED_TOKENS, Plan
 from sessions.context.compaction.draft import Described
 
-INSTRUCTIONS, TOOLS, SUMMARY, HISTORY, RECALL, WORKING_MEMORY, ALERTS, ASSEMBLY, MESSAGE = (
+INSTRUCTIONS, TOOLS, SUMMARY, HISTORY, RECALL, WORKSPACE, WORKING_MEMORY, ALERTS, ASSEMBLY, MESSAGE = (
     "instructions",
     "tools",
     "summary",
     "history",
     "recall",
+    "workspace",
     "working_memory",
     "alerts",
     "assembly",

@@ -16,7 +16,18 @@ from governance.models import Subject
 from governance.text import clean_json
 from sessions.domain import blobs, history, leases
 from sessions.errors import InvalidSessionKey, SessionBusy, SessionConflict, SessionStateUnreadable
-from sessions.models import Approval, ApprovalRule, IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session, Summary
+from sessions.models import (
+    Approval,
+    ApprovalRule,
+    IdempotencyRecord,
+    Item,
+    ModelCall,
+    Run,
+    RunEvent,
+    Session,
+    Summary,
+    WorkspaceFile,
+)
 
 KEY_LENGTH = 200
 STATE_SCHEMA = 1
@@ -244,6 +255,7 @@ def _delete_rows(session: Session) -> dict[str, int]:
     ApprovalRule.objects.filter(session_id=session.id).delete()
     runs.delete()
     blobs.delete_of(session=session)
+    WorkspaceFile.objects.filter(session_id=session.id).delete()
     Summary.objects.filter(session_id=session.id).delete()
     items, _ = Item.objects.filter(session_id=session.id).delete()
     Session.objects.filter(id=session.id).delete()

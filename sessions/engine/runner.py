@@ -149,6 +149,7 @@ async def _turn(job: "wiring.Job") -> dict:
         outcome = await run_turn(
             definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
             compactor=job.compactor, budget=job.budget, system=(*job.system, *await mcp_tools.read_texts(job.mcp)),
+            notes=job.notes,
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:

@@ -15,9 +15,10 @@ from agents.models import Agent, Provider
 from governance import sql
 from sessions.context import tokens
 from sessions.context.assemble import input_limit
+from sessions.context.view import Note
 from sessions.domain import definitions, run_store, usage
 from sessions.domain.run_store import RunStore
-from sessions.engine import children, compacting, history_tools, mcp_tools, skills
+from sessions.engine import children, compacting, file_tools, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
 from sessions.engine.budget import Budget
 from sessions.engine.compacting import Compactor
@@ -45,6 +46,7 @@ class Job:
     models: ModelSource
     tools: ToolBox
     compactor: Compactor
+    notes: tuple[Note, ...]
     deadline: float | None
     system: tuple[SystemText, ...] = ()
     mcp: mcp_tools.Offered = mcp_tools.Offered()
@@ -99,9 +101,10 @@ def load(run_id: UUID) -> Job | None:
         models=models,
         tools=ToolBox.from_definition(
             definition, store=store, identity=identity, default_cap=settings.LETHE["tool_output_chars"],
-            extra=[*history_tools.build(run.session, definition), *offered.tools, *mcp.tools, *called],
+            extra=[*history_tools.build(run.session, definition), *file_tools.build(run, definition), *offered.tools, *mcp.tools, *called],
         ),
         compactor=compactor,
+        notes=tuple(file_tools.listing_note(run, definition, models.first.family)),
         deadline=budget.deadline,
         budget=budget,
         system=offered.system,

@@ -5,13 +5,15 @@ retention and erasure see every file, wherever its bytes are. A file stays in th
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID, uuid5
 
+from django.contrib.postgres.search import SearchQuery, SearchRank
 from django.db import OperationalError, connection, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from governance import sql
@@ -19,7 +21,7 @@ from governance.domain import fences, links
 from governance.ids import uuid7
 from governance.models import HeldCopy
 from sessions import notify
-from sessions.errors import FileChanged, StoreUnavailable
+from sessions.errors import FileChanged, FileUnknown, StoreUnavailable
 from sessions.files import paths, store
 from sessions.models import AgentFile
 from sessions.threads import in_thread
@@ -68,6 +70,16 @@ class RowFiles:
     def read(self, path: str) -> str | None:
         row = self._rows().filter(path=path).only("content", "is_outside", "tenant_id").first()
         return None if row is None else self.text_of(row)
+
+    def read_version(self, path: str) -> tuple[str, str]:
+        """The text and its version. Raises FileUnknown."""
+        row = self._rows().filter(path=path).only("content", "sha256", "is_outside", "tenant_id").first()
+        if row is None:
+            raise FileUnknown
+        return self.text_of(row), row.sha256
+
+    def is_empty(self) -> bool:
+        return not self._rows().exists()
 
     def write(self, path: str, text: str, expected: str | None = None) -> str:
         store.check_size(len(text.encode()), self._limit)
@@ -142,6 +154,35 @@ class RowFiles:
     def revisions(self, folder: str) -> dict[str, str]:
         rows = self._rows().filter(path__startswith=folder) | self._rows().filter(path=folder.rstrip("/"))
         return {path: f"{sha256} {at}" for path, sha256, at in rows.values_list("path", "sha256", "updated_at")}
+
+    def sizes(self, folder: str, limit: int) -> Sequence[tuple[str, int]]:
+        """Path and bytes of every file below the folder, by path."""
+        return [*self._rows().filter(path__startswith=folder).order_by("path").values_list("path", "size")[:limit]]
+
+    def texts(self, folder: str, most: int) -> Sequence[tuple[str, str]]:
+        """Path and text of the files below the folder, by path, until they are `most` bytes together."""
+        found, total = [], 0
+        rows = self._rows().filter(path__startswith=folder).order_by("path")
+        for row in rows.only("path", "size", "content", "is_outside", "tenant_id").iterator(chunk_size=50):
+            total += row.size
+            if total > most:
+                break
+            found.append((row.path, self.text_of(row)))
+        return found
+
+    def matching(self, wanted: str, *, folder: str, limit: int, most: int) -> Sequence[tuple[str, str]]:
+        """Path and text of the files that fit a query (PostgreSQL's to_tsquery) best. Of those whose text is not in the
+        database there is no index: they are read, as far as `most` bytes go."""
+        query = SearchQuery(wanted, search_type="raw", config="simple")
+        rows = self._rows().filter(path__startswith=folder)
+        inside = rows.filter(is_outside=False, search=query).annotate(rank=SearchRank(F("search"), query)).order_by("-rank", "path")
+        found = [*inside.values_list("path", "content")[:limit]]
+        for row in rows.filter(is_outside=True).order_by("-updated_at").only("path", "size", "is_outside", "tenant_id"):
+            most -= row.size
+            if most < 0:
+                break
+            found.append((row.path, self.text_of(row)))
+        return found
 
     def text_of(self, row: AgentFile) -> str:
         """The text of a row, wherever it is. Raises StoreUnavailable when its place has lost it."""

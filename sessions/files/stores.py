@@ -1,5 +1,6 @@
 """Which store an agent's files are in: its scope decides the shelf, the operator's setting where the bytes are."""
 
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
@@ -22,6 +23,7 @@ They outlive a conversation. Read what concerns the task before you answer, and 
 /log/        what happened, one line each, newest last
 /memory/     what is to be remembered; /memory/working.md is what is being worked on now
 """
+SEED = {"/SKILL.md": SKILL, **{f"{folder}README.md": f"{about}.\n" for folder, about in FOLDERS.items()}}
 
 
 def shelf(*, tenant_id: UUID, agent_id: UUID, subject_id: UUID | None, scope: str) -> Shelf | None:
@@ -65,8 +67,14 @@ async def bootstrap(store: KnowledgeStore) -> None:
 
     What is there already stays as it is, so it may be called at any time.
     """
-    for path, text in {"/SKILL.md": SKILL, **{f"{folder}README.md": f"{about}.\n" for folder, about in FOLDERS.items()}}.items():
-        try:
+    for path, text in SEED.items():
+        with suppress(FileChanged):
             await store.write(path, text, expected="")
-        except FileChanged:
-            continue
+
+
+def seed(files: RowFiles) -> None:
+    """The same for a shelf with nothing on it, before its first file. What somebody deleted later stays deleted."""
+    if files.is_empty():
+        for path, text in SEED.items():
+            with suppress(FileChanged):
+                files.write(path, text, "")

@@ -1,5 +1,5 @@
 from sessions.models.approvals import Approval, ApprovalRule
-from sessions.models.files import AgentFile
+from sessions.models.files import AgentFile, WorkspaceFile, WorkspaceUsage
 from sessions.models.quotas import Quota, QuotaCounter, QuotaReservation
 from sessions.models.runs import IdempotencyRecord, ModelCall, Run, RunEvent
 from sessions.models.sessions import Blob, Item, Session
@@ -20,4 +20,6 @@ __all__ = [
     "RunEvent",
     "Session",
     "Summary",
+    "WorkspaceFile",
+    "WorkspaceUsage",
 ]

@@ -63,3 +63,34 @@ class AgentFile(TextFile):
             models.Index(fields=["tenant_id", "updated_at", "id"], name="agent_file_by_change"),
             GinIndex(fields=["search"], name="agent_file_search"),
         ]
+
+
+class WorkspaceFile(TextFile):
+    """A file of one session, which the agent and the application work on. It goes with the session."""
+
+    session = models.ForeignKey("agent_sessions.Session", models.DO_NOTHING, related_name="workspace", db_index=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "path"], name="workspace_file_once")]
+        indexes = [models.Index(fields=["tenant_id", "subject_id"], name="workspace_file_of_subject")]
+
+
+class WorkspaceUsage(models.Model):
+    """What the workspace of a session counts in bytes, and without a session all those of the tenant.
+
+    Kept by the database with every change of a file, whoever makes it; a writer locks both rows first, so that no two
+    pass a limit together. The row of a session goes with its last file.
+    """
+
+    tenant_id = models.UUIDField()
+    session_id = models.UUIDField(null=True)
+    used = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "session_id"], nulls_distinct=False, name="workspace_usage_once"),
+            models.CheckConstraint(condition=models.Q(used__gte=0), name="workspace_usage_not_negative"),
+        ]
+
+    def __str__(self):
+        return f"{self.used} bytes"

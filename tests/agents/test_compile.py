@@ -126,6 +126,8 @@ ERRORS = [
     ({"skills": ["s"], "harness": {"disable_agent_skills_provider": True}}, "skills", "contradiction"),
     ({"harness": {"enable_web_search": True, "disable_web_search": True}}, "harness.enable_web_search", "contradiction"),
     ({"memory": {"enable_text_search": True}}, "memory.enable_text_search", "text_search_without_files"),
+    ({"name": "..", "workspace": {"enabled": True}}, "name", "unsafe_name"),
+    ({"name": "...", "memory": {"enable_file_memory": True}}, "name", "unsafe_name"),
     # Compaction and the window.
     ({"harness": {"max_context_window_tokens": 1000, "max_output_tokens": 1000}}, "harness.max_output_tokens", "window_not_above_output"),
     ({"compaction": {"max_context_window_tokens": 10, "max_output_tokens": 20}}, "compaction.max_output_tokens", "window_not_above_output"),
@@ -268,19 +270,34 @@ def test_settings_that_are_allowed_reach_the_provider():
         assert {name for name, (_, kinds) in SETTINGS.items() if kind in kinds} == known, kind
 
 
+# --- Files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workspace": {"enabled": True}},
+        {"workspace": {"enabled": True, "read_only": True, "disable_read_approval": True}},
+        {"memory": {"enable_file_memory": True}},
+        {"memory": {"enable_file_memory": True, "enable_text_search": True, "scope": "tenant"}},
+        {"name": "a..b", "workspace": {"enabled": True}},
+        {"name": ".."},
+    ],
+)
+def test_agents_with_files_can_be_published(tenant, changes):
+    assert compile_definition(agents.document("mine") | changes, tenant_id=tenant.id).errors == []
+
+
 # --- What is not built yet -----------------------------------------------------------------------------------------
 
 SWITCHED_ON = {
     "harness.enable_web_search": {"harness": {"enable_web_search": True}},
     "harness.loop": {"harness": {"loop": {}}},
-    "workspace.enabled": {"workspace": {"enabled": True}},
     "assembly": {"assembly": ["working_memory"]},
     "aggregation": {"aggregation": ["working_memory"]},
     **{
         f"memory.{name}": {"memory": {name: True}}
         for name in (
-            "enable_file_memory",
-            "enable_text_search",
             "enable_vector_search",
             "enable_conversation_memory",
             "enable_facts",
@@ -327,15 +344,6 @@ def test_contradiction_comes_with_both_ways_out(tenant):
     assert found.fix == {"label": "Switch off 'Disable todos'", "set": {"harness.disable_todo_provider": False}}
     for fix in found.fixes:
         assert compile_definition(apply_fix(document, fix), tenant_id=tenant.id).valid
-
-
-def test_file_memory_contradiction_keeps_its_way_out_while_file_memory_is_not_built(check):
-    found = check(memory={"enable_file_memory": True}, harness={"disable_file_memory": True})
-
-    assert found == {
-        ("error", "memory.enable_file_memory", "contradiction"),
-        ("error", "memory.enable_file_memory", "not_available_yet"),
-    }
 
 
 @pytest.mark.parametrize(("changes", "path", "code"), ERRORS + WARNINGS)

@@ -22,6 +22,7 @@ from sessions.models import (
     RunEvent,
     Session,
     Summary,
+    WorkspaceFile,
 )
 
 _numbers = itertools.count(1)
@@ -195,6 +196,15 @@ def agent_file(agent: Agent, subject: Subject | None, path: str | None = None, c
     return made
 
 
+def workspace_file(session: Session, path: str | None = None, content: str = "text", **values: Any) -> WorkspaceFile:
+    made = WorkspaceFile.objects.create(
+        tenant_id=session.tenant_id, subject_id=session.subject_id, session=session, path=path or f"note-{next(_numbers)}.md",
+        content=content, size=len(content.encode()), sha256=version_of(content), **{"written_by": "tests", **values},
+    )  # fmt: skip
+    made.refresh_from_db()
+    return made
+
+
 def summary(session: Session, to_seq: int | None = None, **values: Any) -> Summary:
     """A usable summary from the first item on."""
     return Summary.objects.create(
@@ -235,6 +245,7 @@ def conversation(agent: Agent, subject: Subject | None, **values: Any) -> Sessio
     approval(ended, status=Approval.Status.APPROVED, decided_by="operator")
     rule(agent, made)
     blob(made)
+    workspace_file(made)
     summary(made)
     idempotency_record(ended)
     return made

@@ -195,6 +195,7 @@ def test_canary_in_every_text_is_gone_through_the_real_register(agent, tenant, o
     talk.rule(agent, session, condition={"to": {"equals": canary}})
     talk.idempotency_record(run, canary)
     talk.agent_file(agent, subject, f"/{canary}.md", canary, written_by=canary)
+    talk.workspace_file(session, f"{canary}.md", canary, written_by=canary)
     assert len(tables_with(canary)) >= 8
     _, token = previews.preview(subject=subject, by=officer)
     request = requests.erase(subject=subject, token=token, confirm=canary, reason="other", by=officer)

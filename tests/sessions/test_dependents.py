@@ -8,11 +8,11 @@ from agents.errors import AgentInUse
 from agents.models import Agent
 from governance.errors import MissingPermission
 from sessions.errors import SessionBusy
-from sessions.models import Approval, Blob, IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session
+from sessions.models import Approval, Blob, IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session, WorkspaceFile
 from tests.factories import governance
 from tests.factories import sessions as made
 
-LEFT = (Session, Item, Run, RunEvent, ModelCall, Approval, Blob, IdempotencyRecord)
+LEFT = (Session, Item, Run, RunEvent, ModelCall, Approval, Blob, WorkspaceFile, IdempotencyRecord)
 
 
 @pytest.fixture
