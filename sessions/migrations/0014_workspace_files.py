@@ -64,7 +64,7 @@ DROP FUNCTION workspace_count(uuid, uuid, bigint);
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('agent_sessions', '0012_agent_files'),
+        ('agent_sessions', '0013_guards_of_deletes'),
     ]
 
     operations = [
