@@ -126,8 +126,8 @@ ERRORS = [
     ({"skills": ["s"], "harness": {"disable_agent_skills_provider": True}}, "skills", "contradiction"),
     ({"harness": {"enable_web_search": True, "disable_web_search": True}}, "harness.enable_web_search", "contradiction"),
     ({"memory": {"enable_text_search": True}}, "memory.enable_text_search", "text_search_without_files"),
-    ({"name": "..", "workspace": {"enabled": True}}, "name", "unsafe_name"),
-    ({"name": "...", "memory": {"enable_file_memory": True}}, "name", "unsafe_name"),
+    ({"name": "..", "workspace": {"enabled": True}}, "name", "bad_format"),
+    ({"name": "...", "memory": {"enable_file_memory": True}}, "name", "bad_format"),
     # Compaction and the window.
     ({"harness": {"max_context_window_tokens": 1000, "max_output_tokens": 1000}}, "harness.max_output_tokens", "window_not_above_output"),
     ({"compaction": {"max_context_window_tokens": 10, "max_output_tokens": 20}}, "compaction.max_output_tokens", "window_not_above_output"),
@@ -281,7 +281,6 @@ def test_settings_that_are_allowed_reach_the_provider():
         {"memory": {"enable_file_memory": True}},
         {"memory": {"enable_file_memory": True, "enable_text_search": True, "scope": "tenant"}},
         {"name": "a..b", "workspace": {"enabled": True}},
-        {"name": ".."},
     ],
 )
 def test_agents_with_files_can_be_published(tenant, changes):

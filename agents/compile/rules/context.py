@@ -35,7 +35,6 @@ def check(definition: Definition, facts: Facts, findings: Findings) -> None:
     _compaction(definition, facts, findings)
     _memory(definition, findings)
     _layer_caps(definition, facts, findings)
-    _files(definition, findings)
     _assembly(definition, findings)
     _aggregation(definition, findings)
 
@@ -195,14 +194,6 @@ def _layer_caps(definition: Definition, facts: Facts, findings: Findings) -> Non
             "layer_caps",
             f"These limits add up to {sum(given):,} tokens; the model has room for {max(room, 0):,}.",
             "What does not fit is left out all the same: recall first, then working memory, then the oldest turns.",
-        )
-
-
-def _files(definition: Definition, findings: Findings) -> None:
-    has_files = (definition.workspace and definition.workspace.enabled) or (definition.memory and definition.memory.enable_file_memory)
-    if has_files and definition.name and set(definition.name) == {"."}:
-        findings.error(
-            "unsafe_name", "name", "An agent that has files cannot be called like a way out of a folder.", "Use a name with letters or digits."
         )
 
 
