@@ -35,9 +35,7 @@ def ask(*, request: SubjectRequest) -> RequestPurge:
     known = registry.categories()
     stores = (store for key in touched if key in known for store in known[key].stores)
     tables = sorted({store.name for store in stores if isinstance(store, registry.Table)} | set(OWN_TABLES))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
-        (xid,) = cursor.fetchone()
+    xid = _latest_xid()
     PurgeJob.objects.bulk_create([PurgeJob(table=table) for table in tables], ignore_conflicts=True)
     PurgeJob.objects.filter(table__in=tables).update(
         state=PurgeJob.State.QUEUED,
@@ -144,18 +142,28 @@ def _rewrite(table: str) -> bool:
 
 
 def _holding_back(xid: int) -> int:
-    """How many snapshots, slots and prepared transactions may still need rows that were deleted up to this one."""
+    """How many transactions, snapshots, slots and prepared transactions may still need rows that were deleted up to this
+    one. Transactions of other databases of the server count: a rewrite keeps what was visible when the oldest began.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT count(*) FROM (
                 SELECT backend_xmin AS xmin FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()
+                UNION ALL SELECT backend_xid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
                 UNION ALL SELECT xmin FROM pg_replication_slots UNION ALL SELECT transaction FROM pg_prepared_xacts
             ) AS held
             WHERE xmin IS NOT NULL AND age(xmin) >= age((%s::bigint %% 4294967296)::text::xid)
             """,
             [xid],
         )
+        return cursor.fetchone()[0]
+
+
+def _latest_xid() -> int:
+    """The number of this transaction: what was deleted until now has it or a smaller one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
         return cursor.fetchone()[0]
 
 
@@ -170,9 +178,8 @@ def _close_purged() -> int:
         for purge in RequestPurge.objects.filter(purged_at=None).select_related("request")
         if all(done.get(table, 0) >= purge.xid for table in purge.tables)
     ]
-    if not ready:
+    if not ready or not _clean_statistics():
         return 0
-    _clean_statistics()
     lsn = _checkpoint()
     for purge in ready:
         now = clock.now()
@@ -207,13 +214,17 @@ def _close_horizons() -> int:
     return passed
 
 
-def _clean_statistics() -> None:
-    """The planner keeps common values of columns; ANALYZE replaced them, and the old ones are dead rows like others."""
+def _clean_statistics() -> bool:
+    """The planner keeps common values of columns; ANALYZE replaced them, and the old ones are dead rows like others.
+    False while somebody may still see those."""
+    if _holding_back(_latest_xid()):
+        return False
     for table in ("pg_statistic", "pg_statistic_ext_data"):
         try:
             _run(f"VACUUM (FULL) pg_catalog.{table}")
         except DatabaseError as error:
             log.warning("statistics_not_cleaned", table=table, reason=type(error.__cause__ or error).__name__)
+    return True
 
 
 def _checkpoint() -> str:
