@@ -42,11 +42,19 @@ def runnable(*, tenant_id: UUID, name: str) -> tuple[Agent, AgentVersion]:
 
     Raises NotFound, AgentDisabled (also for archived agents) and AgentNotPublished.
     """
+    return runnable_of(sql.batch(asking_runnable(tenant_id=tenant_id, name=name))[0])
+
+
+def asking_runnable(*, tenant_id: UUID, name: str) -> sql.Write:
+    """What `runnable` reads, for a batch with other reads; `runnable_of` makes the answer of its rows."""
     code_defined.materialise(tenant_id, name)
-    found = _RUNNABLE.first([tenant_id, name])
-    if found is None:
+    return _RUNNABLE.asking([tenant_id, name])
+
+
+def runnable_of(rows: list[tuple]) -> tuple[Agent, AgentVersion]:
+    if not rows:
         raise NotFound
-    (agent,) = found
+    (agent,) = _RUNNABLE.read(rows[0])
     if agent.archived_at:
         raise AgentDisabled("This agent is archived. Restore it to run it.")
     if agent.is_disabled:

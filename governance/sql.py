@@ -39,7 +39,7 @@ def rows(statement: str, values: Sequence[Any] = ()) -> list[tuple]:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A statement with its values, to be run alone or together with others."""
+    """A statement with its values, to be run alone or together with others; a write, or a read of a `batch`."""
 
     statement: str
     values: Sequence[Any] = ()
@@ -47,19 +47,34 @@ class Write:
     def run(self) -> int:
         return execute(self.statement, self.values)
 
+    def named(self, prefix: str) -> tuple[str, dict[str, Any]]:
+        """The statement and its values by name, for a script whose other values have names."""
+        names = [f"{prefix}{number}" for number in range(len(self.values))]
+        parts = self.statement.split("%s")
+        assert len(parts) == len(names) + 1, "as many values as places"
+        placed = (f"{part}%({name})s" for part, name in zip(parts, names, strict=False))
+        return "".join([*placed, parts[-1]]), dict(zip(names, self.values, strict=True))
 
-def together(*, then: Write, before: Write | None = None, **writes: Write) -> tuple | None:
-    """Run several writes in one round trip, then read: the first row of `then`.
 
-    They act at once and see nothing of each other; `then` sees what they return, by their names. A statement `before`
-    them, such as one that waits for a lock, is one of its own: they see what was committed meanwhile.
+def combined(*, then: Write, **writes: Write) -> Write:
+    """Several writes and a read as one statement.
+
+    They act at once and see nothing of each other; `then` sees what they return, by their names.
     """
     parts = ", ".join(f"{name} AS ({write.statement})" for name, write in writes.items())
     values = [value for write in writes.values() for value in write.values]
-    statement = f"WITH {parts} {then.statement}"
+    return Write(f"WITH {parts} {then.statement}" if parts else then.statement, [*values, *then.values])
+
+
+def together(*, then: Write, before: Write | None = None, **writes: Write) -> tuple | None:
+    """Run several writes in one round trip, then read: the first row of `then`, as `combined` says.
+
+    A statement `before` them, such as one that waits for a lock, is one of its own: they see what was committed meanwhile.
+    """
+    whole = combined(then=then, **writes)
     if before is not None:
-        return script(f"{before.statement}; {statement}", [*before.values, *values, *then.values])
-    return row(statement, [*values, *then.values])
+        return script(f"{before.statement}; {whole.statement}", [*before.values, *whole.values])
+    return row(whole.statement, whole.values)
 
 
 def script(statements: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple | None:
@@ -72,6 +87,16 @@ def script(statements: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple 
         while cursor.nextset():
             pass
         return cursor.fetchone()
+
+
+def batch(*reads: Write) -> list[list[tuple]]:
+    """The rows of several reads in one round trip. JSON arrives as text."""
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(read.statement for read in reads), [value for read in reads for value in read.values])
+        found = [cursor.fetchall()]
+        while cursor.nextset():
+            found.append(cursor.fetchall())
+        return found
 
 
 class Columns:
@@ -118,12 +143,16 @@ class Reader:
     def first(self, values: Sequence[Any]) -> tuple | None:
         """(instance, ..., further columns) of the first row, or None."""
         found = row(self.statement, values)
-        return None if found is None else self._read(found)
+        return None if found is None else self.read(found)
 
     def all(self, values: Sequence[Any]) -> list[tuple]:
-        return [self._read(found) for found in rows(self.statement, values)]
+        return [self.read(found) for found in rows(self.statement, values)]
 
-    def _read(self, found: tuple) -> tuple:
+    def asking(self, values: Sequence[Any]) -> Write:
+        """The statement as part of a `batch`, whose rows `read` then reads."""
+        return Write(self.statement, values)
+
+    def read(self, found: tuple) -> tuple:
         instances, start = [], 0
         for part in self.parts:
             end = start + len(part.names)

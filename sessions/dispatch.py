@@ -19,13 +19,14 @@ logger = logging.getLogger("lethe.dispatch")
 draining = threading.Event()
 
 
-def submit(run_id: UUID) -> None:
-    """Execute the run in this process once the current transaction is committed."""
+def submit(run_id: UUID, *, fresh: Run | None = None) -> None:
+    """Execute the run in this process once the current transaction is committed. A run that was stored a moment ago
+    comes along as `fresh`, with its agent, version and session: it is not read again."""
 
     def now() -> None:
         from sessions.engine import runner  # noqa: PLC0415 -- see above
 
-        runner.submit(run_id)
+        runner.submit(run_id, fresh=fresh)
 
     transaction.on_commit(now)
 

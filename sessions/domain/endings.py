@@ -16,14 +16,18 @@ def end(run: Run, status: str, event: tuple[str, dict]) -> None:
     _ended(run, sql.script(_END, _values(run, status, event)))
 
 
-def end_running(run: Run, status: str, event: tuple[str, dict]) -> bool | None:
-    """`end` for who executes the run, locks included, in one round trip outside a transaction.
+def end_running(run: Run, status: str, event: tuple[str, dict], before: sql.Write | None = None) -> bool | None:
+    """`end` for who executes the run, locks included, in one round trip outside a transaction; `before` is written first.
 
     Returns whether another run is queued behind it; None when it does not run any more.
     """
     # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
     lock = "SELECT FROM agent_sessions_session WHERE id = %(session)s FOR UPDATE; "
-    row = sql.script(lock + _END, _values(run, status, event) | {"unfinished": [Run.Status.RUNNING]})
+    values = _values(run, status, event) | {"unfinished": [Run.Status.RUNNING]}
+    if before is not None:
+        statement, more = before.named("before")
+        lock, values = f"{lock}{statement}; ", values | more
+    row = sql.script(lock + _END, values)
     return _ended(run, row) if row else None
 
 

@@ -48,6 +48,9 @@ def begin(run: Run, session: Session | None, *, running: bool) -> None:
 def begin_at_once(run: Run, session: Session) -> bool:
     """`begin` for a new run, locks included, in one round trip outside a transaction.
 
+    It does not wait for the disk: whoever asked is still waiting, and the run's end, which is told, takes everything
+    before it to the disk. Until then it may be lost with the server, never with a process. See docs/decisions/0004.
+
     False when the session is not open and free of other runs; then nothing was stored.
     """
     content = {"text": run.request["message"]}
@@ -66,12 +69,15 @@ def begin_at_once(run: Run, session: Session) -> bool:
         item=sql.insertion(item, source="taken", seq=_HEAD, turn=("taken.turns", []), group=_HEAD),
         run=_insertion(run, source="taken", first_seq=_HEAD),
         event=sql.insertion(event, source="taken"),
-        then=sql.Write("SELECT head_seq, turns, version, pg_notify(%s, %s) FROM taken", events.waking(run).values),
-    )
+        then=sql.Write(
+            "SELECT head_seq, turns, version, pg_notify(%s, %s), set_config('synchronous_commit', 'off', true) FROM taken",
+            events.waking(run).values,
+        ),
+    )  # fmt: skip
     if taken is None:
         run.request, run.status, run.attempts = asked, Run.Status.QUEUED, 0
         return False
-    session.head_seq, session.turns, session.version, _ = taken
+    session.head_seq, session.turns, session.version, *_ = taken
     session.lease_run_id, run.first_seq, run.session, run._state.adding = run.id, session.head_seq, session, False
     return True
 
@@ -165,16 +171,19 @@ def resume(*, run_id: UUID) -> None:
     begin_next(session_id=session_id)
 
 
-def finish(*, run: Run, status: str, error: dict | None = None, output: dict | None = None) -> bool:
+def finish(
+    *, run: Run, status: str, error: dict | None = None, output: dict | None = None, before: sql.Write | None = None
+) -> bool:
     """End a run that this process executes: status, totals, last event, lease, quota; then the next in the queue.
 
+    With a status of `BY_ITSELF`, `before` is written in the same transaction: what the run had still to say.
     Returns False when the run was ended by somebody else, or its lease is lost.
     """
     run.error, run.output = error, output
-    if status in _BY_ITSELF:
+    if status in BY_ITSELF:
         # Whoever sees a run ended sees its share of the quotas settled, too.
         with transaction.atomic() if metering.known(run.tenant_id).quotas else nullcontext():
-            is_next = endings.end_running(run, status, endings.last_event(run, status, error, output))
+            is_next = endings.end_running(run, status, endings.last_event(run, status, error, output), before)
     else:
         is_next = _stop(run, status)
     if is_next:
@@ -183,7 +192,7 @@ def finish(*, run: Run, status: str, error: dict | None = None, output: dict | N
 
 
 # How a run ends when nobody asked it to stop.
-_BY_ITSELF = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.BUDGET_EXCEEDED)
+BY_ITSELF = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.BUDGET_EXCEEDED)
 
 
 @transaction.atomic

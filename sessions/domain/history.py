@@ -69,8 +69,15 @@ def insert(*, session: Session, first_seq: int, entries: list[NewItem]) -> None:
     insertion(session=session, first_seq=first_seq, entries=entries).run()
 
 
-def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> list[tuple]:
-    """The newest items that fit `token_budget`, whole turns only, oldest first, as tuples of `_COLUMNS`.
+def newest(*, session: Session, after_seq: int = 0) -> sql.Write:
+    """Reads the first page of `load_tail`, for a batch with other reads."""
+    owner, first, last = segments(session)[-1]
+    return sql.Write(_NEWEST, [owner, max(first, after_seq + 1), last, _PAGE])
+
+
+def load_tail(*, session: Session, token_budget: int, after_seq: int = 0, page: list[tuple] | None = None) -> list[tuple]:
+    """The newest items that fit `token_budget`, whole turns only, oldest first, as tuples of `_COLUMNS`. `page` has the
+    rows of `newest`, if they are there already.
 
     Reads newest first and stops at the budget, or at `after_seq` where a summary ends, so the cost does not depend on
     the length of the session. The last turn is always complete, whatever it costs.
@@ -78,7 +85,9 @@ def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> lis
     newest_first: list[tuple] = []
     spent = 0
     for owner, first, last in reversed(segments(session)):
-        for row in _descending(owner, max(first, after_seq + 1), last):
+        rows = _descending(owner, max(first, after_seq + 1), last, page)
+        page = None
+        for row in rows:
             turn = row[3]
             if spent > token_budget and newest_first and turn != newest_first[-1][3]:
                 return newest_first[::-1]
@@ -87,9 +96,10 @@ def load_tail(*, session: Session, token_budget: int, after_seq: int = 0) -> lis
     return newest_first[::-1]
 
 
-def _descending(owner: UUID, first: int, last: int) -> Iterator[tuple]:
+def _descending(owner: UUID, first: int, last: int, page: list[tuple] | None) -> Iterator[tuple]:
     while last >= first:
-        rows = sql.rows(_NEWEST, [owner, first, last, _PAGE])
+        rows = sql.rows(_NEWEST, [owner, first, last, _PAGE]) if page is None else page
+        page = None
         for *columns, content in rows:
             yield (*columns, json.loads(content))
         if len(rows) < _PAGE:

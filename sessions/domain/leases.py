@@ -16,6 +16,8 @@ from sessions.models import Run, Session
 FRONT = 10
 # As the condition of the index run_unfinished_of_session has it.
 _IS_UNFINISHED = "status IN ('queued', 'running', 'awaiting_approval')"
+# Whether a turn holds the session, by the clock of the database. Not true is also NULL.
+IS_LIVE = "lease_expires_at > statement_timestamp()"
 # A lease that is taken or renewed now, by the clock of the database; `until` is the same for the ORM.
 UNTIL = "statement_timestamp() + make_interval(secs => %s)"
 
@@ -38,8 +40,14 @@ def is_live(session: Session) -> bool:
     """Whether a turn holds the session, by the database's clock. An expired lease holds nothing."""
     if session.lease_run_id is None:
         return False
-    live = "SELECT FROM agent_sessions_session WHERE id = %s AND lease_run_id = %s AND lease_expires_at > statement_timestamp()"
+    live = f"SELECT FROM agent_sessions_session WHERE id = %s AND lease_run_id = %s AND {IS_LIVE}"
     return sql.row(live, [session.id, session.lease_run_id]) is not None
+
+
+def holder(session_id: UUID) -> UUID | None:
+    """The run whose turn holds the session now."""
+    found = sql.row(f"SELECT lease_run_id FROM agent_sessions_session WHERE id = %s AND {IS_LIVE}", [session_id])
+    return found[0] if found else None
 
 
 def taking(*, session: Session, run: Run) -> sql.Write:

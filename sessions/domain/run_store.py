@@ -22,7 +22,7 @@ from governance.errors import SubjectFenced
 from governance.models import Subject
 from governance.text import clean_json
 from sessions import notify
-from sessions.domain import approvals, blobs, events, history, usage
+from sessions.domain import approvals, blobs, events, executions, history, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
 from sessions.models import Approval, Item, ModelCall, Run, Session
@@ -57,6 +57,14 @@ class _Buffer:
         return [(kind, clean_json(data)) for kind, data in pending]
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The answer that ends a turn, to be written with the run's end."""
+
+    writes: dict[str, sql.Write]
+    events: list[tuple[str, dict]]
+
+
 class RunStore:
     """Implements `sessions.engine.store.Store` for one run in one event loop."""
 
@@ -70,7 +78,9 @@ class RunStore:
         self._before, self._decisions = spent, decisions
         self._calls, self._tokens, self._cost, self._tool_calls = calls, spent.tokens, spent.cost, spent.tool_calls
         self._started = time.monotonic()
-        self._buffer = _Buffer()
+        # The first events wait for a moment: an answer that is there by then is written with them.
+        self._buffer = _Buffer(written_at=time.monotonic() - _DELTA_SECONDS / 2)
+        self._held: _Held | None = None
         self._lock = asyncio.Lock()
         self._flusher: asyncio.Task | None = None
         self._effects_before = frozenset(run.effects)
@@ -99,8 +109,12 @@ class RunStore:
 
     # What the engine writes.
 
-    async def add(self, entries: list[Entry], *, events: Sequence[tuple[str, dict]] = (), call: CallRecord | None = None) -> list[ItemView]:
+    async def add(
+        self, entries: list[Entry], *, events: Sequence[tuple[str, dict]] = (), call: CallRecord | None = None, last: bool = False
+    ) -> list[ItemView]:
         async with self._lock:
+            if last and self.session is not None and self._held is None:
+                return self._add(entries, list(events), call, hold=True)
             return await self._written(self._add, entries, list(events), call)
 
     async def emit(self, type: str, data: dict[str, Any]) -> None:
@@ -147,13 +161,26 @@ class RunStore:
         return changed.task
 
     async def settle(self) -> None:
-        """Write what is still buffered. Called before the run is finished, whatever ended it."""
+        """Write what is still to be written: the run stops, or pauses."""
+        await self._stop_flushing()
+        async with self._lock:
+            if self._buffer.pending or self._held:
+                await in_thread(self._emit, [])
+
+    async def finish(self, *, status: str, error: dict | None = None, output: dict | None = None) -> None:
+        """End the run by itself; what is still to be written goes with it. Raises RunStopped as `add` does."""
+        await self._stop_flushing()
+        async with self._lock:
+            await self._written(self._finish, status, error, output)
+
+    def give_up_last(self) -> None:
+        """Let go of an answer that cannot be written, so that the end can."""
+        self._held = None
+
+    async def _stop_flushing(self) -> None:
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
-        async with self._lock:
-            if self._buffer.pending:
-                await in_thread(self._emit, [])
 
     # Inside a database thread.
 
@@ -187,7 +214,7 @@ class RunStore:
         if wait > 0:
             await asyncio.sleep(wait)
         async with self._lock:
-            if self._buffer.pending:
+            if self._buffer.pending or self._held:
                 try:
                     await self._written(self._emit, [])
                 except (RunStopped, DatabaseError):
@@ -195,7 +222,7 @@ class RunStore:
                     return
             self._buffer.written_at = time.monotonic()
 
-    def _add(self, entries: list[Entry], new_events: list[tuple[str, dict]], call: CallRecord | None) -> list[ItemView]:
+    def _add(self, entries: list[Entry], new_events: list[tuple[str, dict]], call: CallRecord | None, *, hold: bool = False) -> list[ItemView]:
         views = self._number(entries)
         writes: dict[str, sql.Write] = {}
         if views and self.session is not None:
@@ -204,7 +231,11 @@ class RunStore:
             writes["items"] = history.insertion(session=self.session, first_seq=views[0].seq, entries=rows)
         if call is not None:
             writes["ledger"] = self._ledger(call)
-        self._write([self._named(event, views) for event in new_events], **writes)
+        named = [self._named(event, views) for event in new_events]
+        if hold:
+            self._held = _Held(writes, named)
+        else:
+            self._write(named, **writes)
         if "claim" in writes:
             self.session.version += 1
             self.session.head_seq += len(views)
@@ -296,23 +327,47 @@ class RunStore:
         return sql.insertion(line)
 
     def _write(self, new_events: list[tuple[str, dict]], *, lazily: bool = False, **writes: sql.Write) -> None:
-        """Buffered deltas first, then `new_events`, and `writes` with them, in one round trip.
+        """What waits first, then `new_events`, and `writes` with them, in one round trip.
 
         `lazily` does not wait for the disk: for what may be lost with the server.
         """
-        pending = [*self._buffer.take(), *new_events]
+        if writes and self._held:
+            # Each claims the session's next version.
+            self._write([])
+        held = self._held
+        whole, count = self._whole(new_events, writes, lazily=lazily and held is None)
+        if whole is not None:
+            sql.row(whole.statement, whole.values)
+        self._sent(count)
+
+    def _finish(self, status: str, error: dict | None, output: dict | None) -> None:
+        if status not in executions.BY_ITSELF:
+            self._write([])
+        whole, count = self._whole([], {})
+        executions.finish(run=self.run, status=status, error=error, output=output, before=whole)
+        self._sent(count)
+
+    def _sent(self, events: int) -> None:
+        self._event_seq += events
+        self._held = None
+
+    def _whole(self, new_events: list[tuple[str, dict]], writes: dict[str, sql.Write], *, lazily: bool = False) -> tuple[sql.Write | None, int]:
+        """All that is to be written as one statement, and how many events it has. None when there is nothing."""
+        pending = self._buffer.take()
+        if self._held:
+            writes, pending = self._held.writes | writes, [*pending, *self._held.events]
+        pending += new_events
         then, values = ["1"], []
         if "claim" in writes:
             then.append("lease_held(EXISTS (SELECT FROM claim))")
         if pending:
-            writes["events"] = events.insertion(run=self.run, first_seq=self._event_seq + 1, events=pending)
+            writes = writes | {"events": events.insertion(run=self.run, first_seq=self._event_seq + 1, events=pending)}
             then.append("pg_notify(%s, %s)")
             values += [notify.EVENTS, self.run.id.hex]
         if lazily:
             then.append("set_config('synchronous_commit', 'off', true)")
-        if writes:
-            sql.together(**writes, then=sql.Write("SELECT " + ", ".join(then), values))
-        self._event_seq += len(pending)
+        whole = sql.combined(**writes, then=sql.Write("SELECT " + ", ".join(then), values)) if writes else None
+        return whole, len(pending)
 
     def _note_progress(self, views: list[ItemView]) -> None:
         for view in views:
@@ -331,13 +386,15 @@ def _item_of(kind: str, data: dict, views: list[ItemView]) -> ItemView | None:
 
 
 def open_store(
-    *, run: Run, session: Session | None, last_event: int, token_budget: int, first_message: ItemView | None = None, after_seq: int = 0
-) -> RunStore:
+    *, run: Run, session: Session | None, last_event: int, token_budget: int, first_message: ItemView | None = None,
+    after_seq: int = 0, page: list[tuple] | None = None,
+) -> RunStore:  # fmt: skip
     """Load what a run needs, whether it starts, continues after an approval, or after a crash.
 
-    `last_event` is the seq of its last stored event, `after_seq` where a summary of the session ends.
+    `last_event` is the seq of its last stored event, `after_seq` where a summary of the session ends, `page` what
+    `history.newest` has found.
     """
-    rows = history.load_tail(session=session, token_budget=token_budget, after_seq=after_seq) if session else []
+    rows = history.load_tail(session=session, token_budget=token_budget, after_seq=after_seq, page=page) if session else []
     items = [ItemView(seq, kind, role, turn, group, tokens, content) for seq, kind, role, turn, group, tokens, content in rows]
     if session is None and first_message is not None:
         items = [first_message]

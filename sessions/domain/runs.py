@@ -4,6 +4,7 @@ A run is a row before anything is spent. `start` walks the gates in order, store
 its id to an executor (`sessions.dispatch`); from then on the request and the run are two things.
 """
 
+import copy
 import hashlib
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from django.db.models.functions import Now
 from agents import queries as catalogue
 from agents.definition import check_parameters
 from agents.models import Agent, AgentVersion
+from governance import sql
 from governance.actors import Actor
 from governance.domain import fences
 from governance.errors import Invalid, NotFound
@@ -63,7 +65,7 @@ def start(
     by.require("runs.write")
     if request.approvals:
         return _continue(request=request, agent_name=agent_name, by=by)
-    agent, version, document = _runnable(agent_name, by, draft)
+    target = _draft(agent_name, by) if draft else _target(agent_name, request, subject, by)
     if subject is not None and subject.state != Subject.State.ACTIVE:
         # A kind word early; what holds is the guard in the database.
         fences.check(subject=subject)
@@ -76,7 +78,7 @@ def start(
             return known
     try:
         with fences.told():
-            return _stored(agent, version, document, request, by, subject, where, reservation)
+            return _stored(target, request, by, subject, where, reservation)
     except BaseException:
         if reservation is not None:
             idempotency.free(reservation)
@@ -115,13 +117,32 @@ def _checked(request: RunRequest) -> RunRequest:
     )  # fmt: skip
 
 
-def _runnable(agent_name: str, by: Actor, draft: bool) -> tuple[Agent, AgentVersion | None, dict]:
-    if draft:
-        by.require("agents.write")
-        agent = catalogue.agent_named(tenant_id=by.tenant_id, name=agent_name)
-        return agent, None, agent.draft
-    agent, version = catalogue.runnable(tenant_id=by.tenant_id, name=agent_name)
-    return agent, version, version.document
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is to run: a version, or a document without one; and the session, if there is one already."""
+
+    agent: Agent
+    version: AgentVersion | None
+    document: dict
+    session: Session | None = None
+    is_busy: bool = False
+
+
+def _draft(agent_name: str, by: Actor) -> _Target:
+    by.require("agents.write")
+    agent = catalogue.agent_named(tenant_id=by.tenant_id, name=agent_name)
+    return _Target(agent, None, agent.draft)
+
+
+def _target(agent_name: str, request: RunRequest, subject: Subject | None, by: Actor) -> _Target:
+    """Both in one round trip."""
+    reads = [catalogue.asking_runnable(tenant_id=by.tenant_id, name=agent_name)]
+    if request.session_key is not None:
+        reads.append(session_verbs.asking(tenant_id=by.tenant_id, agent_name=agent_name, subject=subject, key=request.session_key))
+    agents, *sessions = sql.batch(*reads)
+    agent, version = catalogue.runnable_of(agents)
+    session, is_busy = session_verbs.found(sessions[0]) if sessions else (None, False)
+    return _Target(agent, version, version.document, session, bool(is_busy))
 
 
 def _continue(*, request: RunRequest, agent_name: str, by: Actor) -> Run:
@@ -144,15 +165,16 @@ def _continue(*, request: RunRequest, agent_name: str, by: Actor) -> Run:
     return run
 
 
-def _stored(agent, version, document, request, by, subject, where, reservation) -> Run:
-    definition = definitions.compiled(tenant_id=by.tenant_id, version=version, document=document, agent_name=agent.name)
+def _stored(target: _Target, request: RunRequest, by, subject, where, reservation) -> Run:
+    agent, version = target.agent, target.version
+    definition = definitions.compiled(tenant_id=by.tenant_id, version=version, document=target.document, agent_name=agent.name)
     check_parameters(definition, request.parameters)
     session = None
     if request.session_key is not None:
-        session = _open(agent, version, definition, request, subject, by)
+        session = _open(target, definition, request, subject, by)
     run = Run(
         tenant_id=by.tenant_id, subject_id=subject.id if subject else None, epoch=subject.epoch if subject else 0,
-        agent=agent, version=version, session=session, document=None if version else document,
+        agent=agent, version=version, session=session, document=None if version else target.document,
         started_by=by.label, actor_kind=by.kind, actor_ref=by.ref, metadata=request.metadata,
         labels=session.labels if session else [],
         request={"message": request.message, "parameters": request.parameters, "culture": request.culture, "attachments": []},
@@ -164,8 +186,9 @@ def _stored(agent, version, document, request, by, subject, where, reservation) 
         cost=definition.limits.cost if definition.limits else None,
     )  # fmt: skip
     try:
-        begun = _begun_at_once(run, session, request, where, reservation)
+        at_once = begun = _begun_at_once(run, session, request, where, reservation)
         if not begun:
+            _refuse_early(session, definition)
             with transaction.atomic():
                 begun = _placed(run, session, definition, request, where)
                 if reservation is not None:
@@ -174,7 +197,7 @@ def _stored(agent, version, document, request, by, subject, where, reservation) 
         quotas.release(run_id=run.id)
         raise
     if begun:
-        dispatch.submit(run.id)
+        dispatch.submit(run.id, fresh=_copied(run) if at_once else None)
     elif session is not None and where == "here":
         # The session may have become free between the look and the commit; asking again is cheap.
         executions.begin_next(session_id=session.id)
@@ -183,14 +206,24 @@ def _stored(agent, version, document, request, by, subject, where, reservation) 
     return run
 
 
-def _open(agent, version, definition, request, subject, by) -> Session:
-    pinned = version if definition.sessions.version_policy == "pin" else None
-    session, created = session_verbs.get_or_create(
-        agent=agent, key=request.session_key, subject=subject, version=pinned, state=definitions.first_state(definition), by=by
+def _copied(run: Run) -> Run:
+    """The run for its executor, who changes it while the caller still reads its own."""
+    twin = copy.copy(run)
+    twin._state = copy.copy(run._state)
+    twin._state.fields_cache = dict(run._state.fields_cache)
+    return twin
+
+
+def _open(target: _Target, definition, request: RunRequest, subject, by: Actor) -> Session:
+    if target.session is not None:
+        if target.is_busy and definition.sessions.on_busy == "reject":
+            # The common refusal takes no lock.
+            raise SessionBusy(run_id=shown("run", target.session.lease_run_id))
+        return target.session
+    pinned = target.version if definition.sessions.version_policy == "pin" else None
+    session, _ = session_verbs.get_or_create(
+        agent=target.agent, key=request.session_key, subject=subject, version=pinned, state=definitions.first_state(definition), by=by
     )
-    if not created and definition.sessions.on_busy == "reject" and leases.is_live(session):
-        # The common refusal costs one read and takes no lock.
-        raise SessionBusy(run_id=shown("run", session.lease_run_id))
     return session
 
 
@@ -199,6 +232,12 @@ def _begun_at_once(run: Run, session: Session | None, request: RunRequest, where
     if session is None or where != "here" or reservation is not None or request.attachments:
         return False
     return executions.begin_at_once(run, session)
+
+
+def _refuse_early(session: Session | None, definition) -> None:
+    """Of many who come at once for a free session, all but one need not wait for each other to be told."""
+    if session is not None and definition.sessions.on_busy == "reject" and (holder := leases.holder(session.id)) is not None:
+        raise SessionBusy(run_id=shown("run", holder))
 
 
 def _placed(run: Run, session: Session | None, definition, request: RunRequest, where: str) -> bool:

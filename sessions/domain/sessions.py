@@ -60,6 +60,24 @@ _FOUND = sql.Reader(_FIND + "= %s", session=Session)
 _FOUND_WITHOUT_SUBJECT = sql.Reader(_FIND + "IS NULL", session=Session)
 
 
+def asking(*, tenant_id: UUID, agent_name: str, subject: Subject | None, key: str) -> sql.Write:
+    """What `find` reads, by the agent's name, for a batch with other reads; `found` makes the answer of its rows."""
+    reader = _NAMED if subject else _NAMED_WITHOUT_SUBJECT
+    return reader.asking([tenant_id, tenant_id, agent_name, key, *([subject.id] if subject else [])])
+
+
+def found(rows: list[tuple]) -> tuple[Session | None, bool]:
+    """The session, and whether a turn holds it."""
+    return _NAMED.read(rows[0]) if rows else (None, False)
+
+
+_FIND_NAMED = _FIND.replace("{session}", f"{{session}}, {leases.IS_LIVE}").replace(
+    "agent_id = %s", "agent_id = (SELECT id FROM agents_agent WHERE tenant_id = %s AND name = %s)"
+)
+_NAMED = sql.Reader(_FIND_NAMED + "= %s", session=Session)
+_NAMED_WITHOUT_SUBJECT = sql.Reader(_FIND_NAMED + "IS NULL", session=Session)
+
+
 def get_or_create(
     *, agent: Agent, key: str, subject: Subject | None, version: AgentVersion | None = None, state: dict | None = None, by: Actor
 ) -> tuple[Session, bool]:

@@ -307,7 +307,8 @@ class _Turn:
         if any(entry.kind == "message" for entry in entries):
             completed_event = {"text": answer.said.text, "model": answer.model}
             events.append(("message.completed", {**completed_event, "cut": True} if answer.cut else completed_event))
-        added = await self.store.add(entries, events=events, call=self._record(answer))
+        ends = not answer.cut and not answer.said.calls
+        added = await self.store.add(entries, events=events, call=self._record(answer), last=ends)
         if added and not answer.cut:
             self.verbatim[added[0].group] = (answer.candidate, answer.said.parts)
 

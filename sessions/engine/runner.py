@@ -46,9 +46,12 @@ def runner() -> "Runner":
         return _runner
 
 
-def submit(run_id: UUID) -> Future:
-    """Execute a run that holds its lease. The future ends with the run; nobody has to wait for it."""
-    return runner().submit(run_id)
+def submit(run_id: UUID, *, fresh: Run | None = None) -> Future:
+    """Execute a run that holds its lease. The future ends with the run; nobody has to wait for it.
+
+    `fresh` is the run with its agent, version and session, if it was stored a moment ago.
+    """
+    return runner().submit(run_id, fresh=fresh)
 
 
 async def execute_child(run_id: UUID) -> None:
@@ -69,17 +72,26 @@ def drain(seconds: float) -> None:
         _runner.drain(seconds)
 
 
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where there is one: it takes half the time to wake up and to read from a model."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class Runner:
     """Executes runs until it is drained."""
 
     def __init__(self):
         self._tasks: dict[UUID, asyncio.Task] = {}
         self._futures: dict[UUID, Future] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="lethe-engine", daemon=True).start()
 
-    def submit(self, run_id: UUID) -> Future:
-        future = self.call(self.tracked(run_id))
+    def submit(self, run_id: UUID, *, fresh: Run | None = None) -> Future:
+        future = self.call(self.tracked(run_id, fresh))
         self._futures[run_id] = future
         future.add_done_callback(lambda _: self._futures.pop(run_id, None))
         return future
@@ -110,23 +122,23 @@ class Runner:
         await mcp_tools.close()
         await notify.hub().close()
 
-    async def tracked(self, run_id: UUID) -> None:
+    async def tracked(self, run_id: UUID, fresh: Run | None = None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks[run_id] = task
         try:
-            await _execute(run_id, task)
+            await _execute(run_id, task, fresh)
         except Exception:
             logger.exception("run %s was left to the sweeper", run_id.hex)
         finally:
             self._tasks.pop(run_id, None)
 
 
-async def _execute(run_id: UUID, task: asyncio.Task) -> None:
+async def _execute(run_id: UUID, task: asyncio.Task, fresh: Run | None) -> None:
     """From a leased run to its end. What stops it early is kept in the store's `stop_reason`."""
     with notify.hub().bell(notify.CANCEL, run_id) as bell:
         try:
-            job = await in_thread(wiring.load, run_id)
+            job = await in_thread(wiring.load, run_id, fresh)
         except (LetheError, ModelFailed) as error:
             await in_thread(_fail_early, run_id, error)
             return
@@ -193,12 +205,10 @@ async def _finished(job, ending: dict) -> None:
     # The task may have been cancelled: its end is written all the same.
     while (current := asyncio.current_task()) is not None and current.cancelling():
         current.uncancel()
-    if "stopped" not in ending:
-        await job.store.settle()
-        await in_thread(executions.finish, run=job.run, **ending)
+    reason = ending["stopped"] if "stopped" in ending else await _ended(job, ending)
+    if reason is None:
         background.after_run(job)
         return
-    reason = ending["stopped"]
     if reason == "lease_lost":
         logger.warning("run %s lost its lease", job.run.id.hex)
         return
@@ -212,6 +222,19 @@ async def _finished(job, ending: dict) -> None:
         return
     status = Run.Status.CANCELLED if reason == "cancelled" else Run.Status.INTERRUPTED
     await in_thread(executions.finish, run=job.run, status=status)
+
+
+async def _ended(job, ending: dict) -> str | None:
+    """Write how the run ended. Returns what stopped it from ending so, if anything did."""
+    try:
+        await job.store.finish(**ending)
+    except RunStopped as stopped:
+        return stopped.reason
+    except (DatabaseError, LetheError) as error:
+        # The last words could not be written with it. That they are missing is how it ended.
+        job.store.give_up_last()
+        await job.store.finish(**_failure(job, error))
+    return None
 
 
 async def _beat(job, task: asyncio.Task) -> None:

@@ -120,8 +120,10 @@ class Store(Protocol):
         *,
         events: Sequence[tuple[str, dict[str, Any]]] = (),
         call: CallRecord | None = None,
+        last: bool = False,
     ) -> list[ItemView]:
-        """Keep items, their events and the ledger line in one transaction. Buffered deltas go first.
+        """Keep items, their events and the ledger line in one transaction. Buffered deltas go first. What is the `last`
+        of a run may be kept with the run's end, or with whatever is kept next.
 
         A `message.completed` event speaks of the one message in `entries`: the store adds its `item_seq`. Raises
         RunStopped when the lease is lost or the subject fenced. A cancel alone does not refuse what was paid for.
@@ -133,7 +135,8 @@ class Store(Protocol):
         ...
 
     async def delta(self, type: str, text: str) -> None:
-        """A piece of `message.delta` or `reasoning.delta`: the first at once, then coalesced about every 50 ms."""
+        """A piece of `message.delta` or `reasoning.delta`, coalesced about every 50 ms. What is said within the first
+        25 ms of a run is told then; after that, the first piece is told at once."""
         ...
 
     async def ask(self, calls: list[PendingCall]) -> None:

@@ -16,7 +16,7 @@ from governance import sql
 from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.context.view import Note
-from sessions.domain import definitions, run_store, usage
+from sessions.domain import definitions, history, run_store, usage
 from sessions.domain.run_store import RunStore
 from sessions.engine import children, compacting, file_tools, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
@@ -65,25 +65,27 @@ def warm_up() -> None:
         tokens.load("openai")
 
 
-def load(run_id: UUID) -> Job | None:
-    """The job of a running run; None when it is not running any more.
+def load(run_id: UUID, fresh: Run | None = None) -> Job | None:
+    """The job of a running run; None when it is not running any more. A `fresh` run was stored a moment ago, and comes
+    with its agent, version and session.
 
     Raises LetheError when its definition, provider or state cannot be used.
     """
-    found = _RUNNING.first([run_id])
-    if found is None:
+    run, last_event = (fresh, 1) if fresh is not None else _running(run_id)
+    if run is None:
         return None
-    run, run.session, run.agent, last_event = found
-    run.version = catalogue.version_by(run.version_id) if run.version_id else None
     definition = definitions.compiled(
         tenant_id=run.tenant_id, version=run.version, document=run.version.document if run.version else run.document, agent_name=run.agent.name
     )
     request = run.request
-    models = ModelSource.from_definition(definition, [config_of(row) for row in _providers(run.tenant_id, definition)])
     compactor = compacting.for_run(run, definition, config_of)
+    rows, page = _read(run, definition, compactor.after_seq)
+    if rows is None:
+        return None
+    models = ModelSource.from_definition(definition, [config_of(row) for row in rows])
     store = run_store.open_store(
         run=run, session=run.session, last_event=last_event, token_budget=_token_budget(definition, models),
-        first_message=_only_message(run), after_seq=compactor.after_seq,
+        first_message=_only_message(run), after_seq=compactor.after_seq, page=page,
     )  # fmt: skip
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
@@ -112,6 +114,31 @@ def load(run_id: UUID) -> Job | None:
     )
 
 
+def _running(run_id: UUID) -> tuple[Run | None, int]:
+    """The run with all that belongs to it, and the seq of its last event."""
+    found = _RUNNING.first([run_id])
+    if found is None:
+        return None, 0
+    run, run.session, run.agent, last_event = found
+    run.version = catalogue.version_by(run.version_id) if run.version_id else None
+    return run, last_event
+
+
+def _read(run: Run, definition: Definition, after_seq: int) -> tuple[list[Provider] | None, list[tuple] | None]:
+    """The providers of the run's models and the newest page of its history, in one round trip. None for a run that was
+    stopped meanwhile; one that is to be is noted in the run."""
+    names = {definition.model.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
+    reads = [sql.Write(_STILL_RUNNING, [run.id]), _PROVIDERS.asking([run.tenant_id, list(names)])]
+    if run.session is not None:
+        reads.append(history.newest(session=run.session, after_seq=after_seq))
+    still, rows, *pages = sql.batch(*reads)
+    if not still:
+        return None, None
+    run.cancel_reason = still[0][0]
+    return [_PROVIDERS.read(row)[0] for row in rows], pages[0] if pages else None
+
+
+_STILL_RUNNING = "SELECT cancel_reason FROM agent_sessions_run WHERE id = %s AND status = 'running'"
 _RUNNING = sql.Reader(
     """
     SELECT {run}, {session}, {agent}, (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = run.id)
@@ -126,11 +153,6 @@ _PROVIDERS = sql.Reader(
     "SELECT {provider} FROM agents_provider provider WHERE tenant_id = %s AND name = ANY(%s) AND NOT is_disabled",
     provider=Provider,
 )
-
-
-def _providers(tenant_id: UUID, definition: Definition) -> list[Provider]:
-    names = {definition.model.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
-    return [provider for (provider,) in _PROVIDERS.all([tenant_id, list(names)])]
 
 
 def config_of(provider: Provider) -> ProviderConfig:

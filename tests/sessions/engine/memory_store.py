@@ -106,7 +106,7 @@ class MemoryStore:
     def effects_started(self) -> frozenset[str]:
         return self.effects_before
 
-    async def add(self, entries, *, events=(), call=None) -> list[ItemView]:
+    async def add(self, entries, *, events=(), call=None, last=False) -> list[ItemView]:
         await asyncio.sleep(0)
         if self.lost:
             raise RunStopped("lease_lost")

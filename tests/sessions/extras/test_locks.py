@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def busy(tenant, lethe, monkeypatch):
     """A session whose agent lets a new message interrupt, and its running run."""
-    monkeypatch.setattr(dispatch, "submit", lambda run_id: None)
+    monkeypatch.setattr(dispatch, "submit", lambda run_id, **_: None)
     made.provider(tenant, name="demo")
     agent = made.agent(
         tenant, "hasty",
