@@ -2,11 +2,16 @@
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import django
-from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.core.handlers.asgi import ASGIHandler
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import close_old_connections
+from django.urls import set_script_prefix
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -14,27 +19,72 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 class Handler(ASGIHandler):
     """Django under ASGI, with one change of threads a request.
 
-    All our views are synchronous. Django would run each middleware that can be asynchronous on the event loop and hop
-    to a thread and back for every one of them: half of what a small request costs.
+    All our views are synchronous. Django would run each middleware that can be asynchronous on the event loop, start a
+    thread for each request, and hop between the two several times: most of what a small request costs. Here a request
+    is answered from its first signal to its last in one of `web_threads` threads; only streams come back to the loop.
     """
 
     def load_middleware(self, is_async=True):
         super().load_middleware(is_async=False)
-        self._middleware_chain = sync_to_async(self._middleware_chain, thread_sensitive=True)
+        self._threads = ThreadPoolExecutor(settings.LETHE["web_threads"], thread_name_prefix="lethe-web")
 
     async def handle(self, scope, receive, send):
-        """Keep nothing of a body beyond what a view may read: a client cannot fill the disk with the rest."""
-        room = _most_bytes(scope) + 1
+        try:
+            body = await self.read_body(_within(_most_bytes(scope), receive))
+        except RequestAborted:
+            return
+        with body:
+            request, response = self.create_request(scope, body)
+            response = await self._in_thread(self._answer, scope, request, response)
+            if response.streaming:
+                await self._stream(response, receive, send)
+            else:
+                await self.send_response(response, send)
 
-        async def within():
-            nonlocal room
-            message = await receive()
-            if message["type"] == "http.request":
-                message = {**message, "body": message.get("body", b"")[: max(room, 0)]}
-                room -= len(message["body"])
-            return message
+    async def _in_thread(self, function, *args):
+        # With a copy of the context, so that what a request sets is gone after it.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, function, *args)
 
-        await super().handle(scope, within, send)
+    def _answer(self, scope, request, refusal):
+        """The response; one that is whole is closed, and either way the thread's connection is given back."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        response = refusal if request is None else self.get_response(request)
+        response._handler_class = self.__class__
+        if response.streaming:
+            close_old_connections()
+        else:
+            response.close()
+        return response
+
+    async def _stream(self, response, receive, send):
+        """Send until the end, or until the client is gone."""
+        sending = asyncio.create_task(self.send_response(response, send))
+        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            ended, _ = await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._in_thread(response.close)
+        if isinstance(ended, Exception):
+            raise ended
+
+
+def _within(most: int, receive):
+    """Keeps one byte more of a body than a view may read: a client cannot fill the disk with the rest."""
+    room = most + 1
+
+    async def limited():
+        nonlocal room
+        message = await receive()
+        if message["type"] == "http.request":
+            message = {**message, "body": message.get("body", b"")[: max(room, 0)]}
+            room -= len(message["body"])
+        return message
+
+    return limited
 
 
 def _most_bytes(scope) -> int:

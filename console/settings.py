@@ -226,6 +226,7 @@ LETHE = {
     "drain_seconds": env.int("LETHE_DRAIN_SECONDS", default=30),
     "queue_limit": env.int("LETHE_QUEUE_LIMIT", default=100),
     "engine_threads": env.int("LETHE_ENGINE_THREADS", default=16),
+    "web_threads": env.int("LETHE_WEB_THREADS", default=16),
     "message_max_chars": env.int("LETHE_MESSAGE_MAX_CHARS", default=200_000),
     "tool_output_chars": env.int("LETHE_TOOL_OUTPUT_CHARS", default=20_000),
     # Where the bytes of agents' files are: postgresql, disk, disk:/a/folder, or redis://host:6379/0.

@@ -210,4 +210,5 @@ api = [
     path("api/", include("console.api.urls")),
 ]
 
-urlpatterns = [*shell, *operate, *build, *govern, *settings, *api]
+# Calls first: there are more of them, and addresses are tried in order.
+urlpatterns = [*api, *shell, *operate, *build, *govern, *settings]
