@@ -146,6 +146,8 @@ class Provider(models.Model):
     # [{"name", "context_window", "max_output_tokens", "input_price", "cached_input_price", "output_price"}]: prices in
     # US dollars for a million tokens, as text; absent prices are looked up in genai-prices.
     model_list = models.JSONField(default=list, blank=True)
+    # What is paid for besides tokens: {"web_search": US dollars for 1,000 searches, as text}; absent: list prices.
+    pricing = models.JSONField(default=dict, blank=True)
     max_concurrency = models.PositiveIntegerField(null=True, blank=True)
     is_disabled = models.BooleanField(default=False)
     # The circuit breaker, shared by all workers.

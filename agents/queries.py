@@ -1,10 +1,12 @@
 """How agents, versions and providers are read. Every question names its tenant."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import genai_prices
 from django.db.models import Count, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 from genai_prices import data_snapshot
@@ -140,6 +142,29 @@ def model_limits(provider: Provider, model_name: str) -> dict[str, int | None]:
         "context_window": entry.get("context_window") or _known_window(PRICED_AS.get(provider.kind), model_name),
         "max_output_tokens": entry.get("max_output_tokens"),
     }
+
+
+def search_price(provider: Provider, model_name: str) -> tuple[Decimal, str] | None:
+    """US dollars for 1,000 web searches of the provider's own, and whose price that is; None when nobody knows.
+
+    The operator's price wins over the list price.
+    """
+    if own := provider.pricing.get("web_search"):
+        return Decimal(own), "operator"
+    listed = _listed_search_price(PRICED_AS.get(provider.kind), model_name)
+    return None if listed is None else (listed, f"genai-prices {genai_prices.__version__}")
+
+
+@lru_cache(maxsize=1024)
+def _listed_search_price(priced_as: str | None, model_name: str) -> Decimal | None:
+    if priced_as is None:
+        return None
+    try:
+        price = genai_prices.calc_price(genai_prices.Usage(web_searches=1000), model_name, provider_id=priced_as).total_price
+    except LookupError:
+        return None
+    # The list has no free searches: nothing means that it does not say.
+    return price or None
 
 
 @lru_cache(maxsize=1024)

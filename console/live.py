@@ -138,6 +138,10 @@ def remark(kind: str, data: dict) -> str | None:
             return _("%(from)s did not answer; %(to)s went on.") % {"from": data.get("from", ""), "to": data.get("to", "")}
         case "mode.changed":
             return _("Mode: %(mode)s") % {"mode": data.get("mode", "")}
+        case "loop.continued":
+            return _("Round %(round)s of %(of)s: something is still open.") % {"round": data.get("round"), "of": data.get("of")}
+        case "loop.ended" if data.get("open"):
+            return _("The rounds are used up, and something is still open.")
         case "child_run.started":
             return _("%(agent)s was given a task.") % {"agent": data.get("agent", "")}
         case "child_run.completed":

@@ -19,8 +19,6 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("harness.enable_web_search", "The provider's web search cannot be used yet.", False),
-    NotYet("harness.loop", "An agent cannot go on by itself in a loop yet.", None, lambda loop: loop is not None),
     NotYet("memory.enable_vector_search", "Documents cannot be loaded and searched yet.", False),
     NotYet("memory.enable_conversation_memory", "Earlier conversations cannot be searched yet.", False),
     NotYet("memory.enable_facts", "Facts about a person cannot be kept yet.", False),

@@ -23,7 +23,7 @@ from governance.text import clean
 
 # A variable must be meant for a provider: no provider may read the server's own secrets.
 _KEY_ENV = re.compile(r"[A-Z][A-Z0-9_]{0,90}_API_KEY|LETHE_PROVIDER_[A-Z0-9_]{1,80}")
-_CHANGEABLE = ("base_url", "key", "key_env", "api", "models", "max_concurrency", "is_disabled")
+_CHANGEABLE = ("base_url", "key", "key_env", "api", "models", "pricing", "max_concurrency", "is_disabled")
 _PRICES = ("input_price", "cached_input_price", "output_price")
 _LIMITS = ("context_window", "max_output_tokens")
 
@@ -40,15 +40,16 @@ def create_provider(
     key_env: str = "",
     api: str = "responses",
     models: list[dict] | None = None,
+    pricing: dict | None = None,
     max_concurrency: int | None = None,
     is_disabled: bool = False,
 ) -> Provider:
     """A new provider. `key` is stored encrypted, `key_env` names an environment variable instead; `models` is the list
-    of `Provider.model_list`. Raises ProviderInvalid by field, ProviderExists and EgressRefused."""
+    of `Provider.model_list`, `pricing` what `Provider.pricing` has. Raises ProviderInvalid by field, ProviderExists and EgressRefused."""
     check_tenant(tenant_id, by, "providers.write")
     provider = Provider(tenant_id=tenant_id, name=name, kind=kind)
     errors = _name_and_kind(name, kind)
-    changes = {"base_url": base_url, "key_env": key_env, "api": api, "models": models or []}
+    changes = {"base_url": base_url, "key_env": key_env, "api": api, "models": models or [], "pricing": pricing or {}}
     changes |= {"max_concurrency": max_concurrency, "is_disabled": is_disabled}
     errors |= _apply(provider, {**changes, **({"key": key} if key else {})})
     if errors:
@@ -65,7 +66,8 @@ def create_provider(
 
 @transaction.atomic
 def update_provider(*, provider: Provider, by: Actor, **changes: Any) -> Provider:
-    """Change what is given: base_url, key ("" removes it), key_env, api, models, max_concurrency, is_disabled.
+    """Change what is given: base_url, key ("" removes it), key_env, api, models, pricing, max_concurrency,
+    is_disabled.
 
     Name and kind stay: definitions refer to them. Another host needs the key again, so that nobody can have a stored
     key sent to an address of their own.
@@ -187,6 +189,8 @@ def _apply(provider: Provider, changes: dict[str, Any]) -> dict[str, list[str]]:
             errors["api"] = ["Choose responses or chat."]
     if "models" in changes:
         provider.model_list = _models(changes["models"], errors)
+    if "pricing" in changes:
+        provider.pricing = _pricing(changes["pricing"], errors)
     if "max_concurrency" in changes:
         provider.max_concurrency = changes["max_concurrency"]
         if provider.max_concurrency is not None and not _is_count(provider.max_concurrency, 100_000):
@@ -248,6 +252,18 @@ def _models(given: Any, errors: dict) -> list[dict]:
             errors[f"models.{number}.name"] = ["This model is listed twice."]
         found[name] = {key: str(value) if key in _PRICES else value for key, value in kept.items()}
     return list(found.values())
+
+
+def _pricing(given: Any, errors: dict) -> dict[str, str]:
+    if not isinstance(given, dict):
+        errors["pricing"] = ["This is an object of prices."]
+        return {}
+    for name, price in given.items():
+        if name != "web_search":
+            errors[f"pricing.{name}"] = ["There is no such price; known is web_search."]
+        elif price not in (None, "") and not _is_price(price):
+            errors[f"pricing.{name}"] = ["Enter US dollars for 1,000 searches, for example 10."]
+    return {name: str(price) for name, price in given.items() if price not in (None, "")}
 
 
 def _model_problems(entry: dict):

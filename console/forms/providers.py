@@ -17,6 +17,7 @@ class ProviderForm(forms.Form):
     key = forms.CharField(label=_("API key"), max_length=2000, required=False, strip=True, widget=forms.PasswordInput(attrs={"autocomplete": "off"}))
     key_env = forms.CharField(label=_("Or the name of an environment variable"), max_length=100, required=False, help_text=_("The key then never enters the database."), widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "placeholder": "OPENAI_API_KEY"}))
     forget_key = forms.BooleanField(label=_("Forget the stored key"), required=False)
+    search_price = forms.DecimalField(label=_("Price of 1,000 web searches"), required=False, min_value=0, max_digits=14, decimal_places=6, help_text=_("US dollars, for the provider's own web search. Left empty, the list price applies where one is known."))
     max_concurrency = forms.IntegerField(label=_("Calls at a time"), required=False, min_value=1, max_value=10_000, help_text=_("Left empty, nothing limits them."))
     is_disabled = forms.BooleanField(label=_("Disabled"), required=False, help_text=_("No agent may call it until this is taken back."))
 

@@ -78,11 +78,13 @@ def _edit(request, provider):
 def _initial(provider):
     if provider is None:
         return {"kind": Provider.Kind.OPENAI, "api": "responses"}
-    return {name: getattr(provider, name) for name in ("base_url", "api", "key_env", "max_concurrency", "is_disabled")}
+    stored = {name: getattr(provider, name) for name in ("base_url", "api", "key_env", "max_concurrency", "is_disabled")}
+    return {**stored, "search_price": provider.pricing.get("web_search")}
 
 
 def _save(data, models, provider, *, by):
     changes = {"base_url": data["base_url"], "api": data["api"] or "responses", "max_concurrency": data["max_concurrency"], "models": models}
+    changes["pricing"] = {} if data["search_price"] is None else {"web_search": str(data["search_price"])}
     if data["key"] or data.get("forget_key"):
         changes["key"] = data["key"]
     if data["key_env"] != (provider.key_env if provider else ""):

@@ -15,7 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.models import Provider
-from agents.queries import PRICED_AS, model_entry
+from agents.queries import PRICED_AS, model_entry, search_price
 from governance.errors import Invalid
 from governance.models import Tenant
 
@@ -27,16 +27,19 @@ _LIST = f"genai-prices {genai_prices.__version__}"
 
 
 class Usage(Protocol):
-    """Tokens of one model call. `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`."""
+    """What one model call used. `cached_tokens` are part of `input_tokens`; `searches` are those of the provider's own web
+    search that it bills."""
 
     input_tokens: int
     cached_tokens: int
     output_tokens: int
+    searches: int
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """US dollars, and the prices for a million tokens that were applied: {"source", "input", "cached_input", "output"}.
+    """US dollars, and the prices for a million tokens that were applied: {"source", "input", "cached_input", "output"},
+    with "searches", their price for 1,000 as "web_search" and its "web_search_source" where there were any.
 
     Both are None where nobody knows a price: an unknown cost is not zero.
     """
@@ -52,7 +55,19 @@ def price(*, provider: Provider, model: str, usage: Usage, at: datetime | None =
     """What a call cost by the prices at the time `at` (now, by default). No network."""
     if provider.kind == Provider.Kind.DEMO:
         return Priced(cost=Decimal(0), prices={"source": "demo", "input": "0", "cached_input": "0", "output": "0"})
-    return _by_operator(model_entry(provider, model) or {}, usage) or _by_list(provider, model, usage, at) or UNKNOWN
+    priced = _by_operator(model_entry(provider, model) or {}, usage) or _by_list(provider, model, usage, at) or UNKNOWN
+    return _with_searches(priced, provider, model, usage.searches) if usage.searches else priced
+
+
+def _with_searches(priced: Priced, provider: Provider, model: str, searches: int) -> Priced:
+    """Searches are paid for one by one. Where their price is not known, the cost of the call is not."""
+    prices = {**(priced.prices or {}), "searches": str(searches)}
+    if (found := search_price(provider, model)) is None:
+        return Priced(cost=None, prices=prices)
+    each, source = found
+    prices |= {"web_search": f"{each:f}", "web_search_source": source}
+    cost = None if priced.cost is None else (priced.cost + each * searches / 1000).quantize(_PLACES)
+    return Priced(cost=cost, prices=prices)
 
 
 def _by_operator(entry: dict, usage: Usage) -> Priced | None:

@@ -20,9 +20,11 @@ ABOUT = {
     "mode.changed": "The session went from planning to executing, or back.",
     "alert": (
         "Something needs attention, by its code: budget_near, loop_suspected, tool_failing, guard_hit, summary_failed, tool_missing, "
-        "model_retry, output_limit, answer_is_not_json."
+        "model_retry, output_limit, answer_is_not_json, judge_failed."
     ),
     "halt": "A fatal alert ended the run, by the code of that alert.",
+    "loop.continued": "Something is open after an answer, and the agent begins another round: which criteria.",
+    "loop.ended": "The last round is over; what is open then stays open.",
     "child_run.started": "The agent handed a task to another agent.",
     "child_run.completed": "The other agent is done.",
     "run.completed": "The run is over; its status says whether a limit ended it.",

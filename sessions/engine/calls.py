@@ -30,7 +30,7 @@ from pydantic_ai.settings import ModelSettings
 
 from governance.text import clean
 from sessions.context import tokens
-from sessions.engine import providers
+from sessions.engine import providers, web_search
 from sessions.engine.errors import ModelFailed
 from sessions.engine.failures import Failure, classify, ended_early, switched_off
 from sessions.engine.messages import Said, read
@@ -58,18 +58,20 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Normalised: `input` includes what was cached, `output` includes reasoning."""
+    """Normalised: `input` includes what was cached, `output` includes reasoning; `searches` are the provider's own."""
 
     input: int = 0
     cached: int = 0
     output: int = 0
     reasoning: int = 0
     is_estimated: bool = False
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`cut`: it did not come to its end. `model` is what the provider says answered."""
+    """`cut`: it did not come to its end; `paused`: the provider wants to go on with it. `model` is what the provider says
+    answered."""
 
     said: Said
     candidate: Candidate
@@ -78,6 +80,7 @@ class Answer:
     usage: Usage
     duration_ms: int
     cut: bool = False
+    paused: bool = False
 
 
 class Listener(Protocol):
@@ -318,11 +321,12 @@ class _Attempt:
             usage=self._usage(response, said, cut=cut),
             duration_ms=int((time.monotonic() - self.started) * 1000),
             cut=cut,
+            paused=web_search.is_paused(response) and not cut,
         )
 
     def _was_cut(self, response: ModelResponse) -> bool:
         kind = self.candidate.provider.kind
-        if kind == "demo":
+        if kind == "demo" or web_search.is_paused(response):
             return False
         if response.state == "incomplete":
             return True
@@ -343,6 +347,7 @@ class _Attempt:
                 reported.cache_read_tokens,
                 reported.output_tokens,
                 reported.output_reasoning_tokens or details.get("reasoning_tokens", 0),
+                searches=web_search.billed(reported),
             )
         thought = sum(tokens.count(thought.text, family) for thought in said.thoughts)
         written = tokens.count(said.text, family) + thought
@@ -356,6 +361,7 @@ class _Attempt:
             output=written if is_demo else max(written, reported.output_tokens),
             reasoning=thought,
             is_estimated=True,
+            searches=web_search.billed(reported),
         )
 
 

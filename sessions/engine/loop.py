@@ -21,12 +21,13 @@ from sessions.context.assemble import assemble, input_limit
 from sessions.context.compaction import compaction_of
 from sessions.context.policies import Texts, added
 from sessions.context.view import WORKING_MEMORY, Layer, Note, View
-from sessions.engine import providers
+from sessions.engine import providers, web_search
 from sessions.engine.budget import Budget
 from sessions.engine.calls import Answer, Asking, DeadlinePassed, Prepared
 from sessions.engine.compacting import Compactor
 from sessions.engine.errors import CONTENT_FILTERED, CONTEXT_TOO_LONG, PROVIDER_BAD_RESPONSE, ModelFailed
 from sessions.engine.execute import Execution
+from sessions.engine.going_on import GoingOn
 from sessions.engine.keeping import completed
 from sessions.engine.messages import Call, Thought, show
 from sessions.engine.models import Candidate, ModelSource
@@ -85,8 +86,9 @@ class _Turn:
         self.models: ModelSource = models
         self.tools: ToolBox = tools
         self.notes: tuple[Note, ...] = notes
-        self.system: tuple[SystemText, ...] = system
-        self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in system)]))
+        self.going_on = GoingOn(definition, store, models, tools)
+        self.system: tuple[SystemText, ...] = (*system, *self.going_on.system)
+        self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in self.system)]))
         self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
         self.watcher = Watcher(store, definition, most_calls=_most_calls(definition))
@@ -140,7 +142,9 @@ class _Turn:
             calls = self._open_calls()
             await self.watcher.look(self._current())
             if not calls and (answer := self._answered()) is not None:
-                return await self._completed(answer)
+                if await self.going_on.goes_on(answer, self._current()):
+                    continue
+                return await self._completed(self.going_on.finished(answer))
             await self.watcher.halt_if_fatal()
             if (limit := self._spent_limit()) is not None:
                 return Outcome(BUDGET_EXCEEDED, self._last_text(), reason=limit)
@@ -173,7 +177,7 @@ class _Turn:
             if item.kind in ("tool_call", "tool_result") or (item.kind == "message" and item.role != "assistant"):
                 return None
             if item.kind == "message":
-                return None if item.content.get("cut") else item.content.get("text", "")
+                return None if item.content.get("cut") or item.content.get("paused") else item.content.get("text", "")
         return None
 
     def _last_text(self) -> str:
@@ -235,7 +239,7 @@ class _Turn:
         instructions, tools, system = self._fixed(candidate.family)
         output = providers.output_limit(self.definition, candidate)
         limit = input_limit(providers.window_of(self.definition, candidate), output)
-        items, waiting = self.store.items(), self._waiting()
+        items, waiting = self.going_on.shown(self.store.items()), self._waiting()
         assembled = partial(
             assemble,
             items,
@@ -281,6 +285,7 @@ class _Turn:
             },
         )
         parameters = providers.parameters_of(self.definition, model, self.prompt, self.definitions)
+        parameters = web_search.offered(self.definition, candidate, parameters)
         return Prepared(shown.messages, settings, parameters, view.tokens)
 
     def _waiting(self) -> frozenset[str]:
@@ -303,7 +308,7 @@ class _Turn:
     async def _keep(self, answer: Answer) -> None:
         """Store what was said and what it cost, in one step."""
         entries = self._entries(answer)
-        events = []
+        events = web_search.events_of(answer.said.searches)
         if any(entry.kind == "message" for entry in entries):
             completed_event = {"text": answer.said.text, "model": answer.model}
             events.append(("message.completed", {**completed_event, "cut": True} if answer.cut else completed_event))
@@ -346,6 +351,7 @@ class _Turn:
             duration_ms=answer.duration_ms,
             context=view.report(texts=True) if view is not None else [],
             price=provider.price,
+            searches=usage.searches,
         )
 
     def _learn(self, answer: Answer, prepared: Prepared) -> None:
@@ -396,6 +402,8 @@ def _message(answer: Answer) -> dict[str, Any]:
     }
     if answer.finish_reason:
         content["finish_reason"] = answer.finish_reason
+    if answer.paused:
+        content["paused"] = True
     return {**content, "cut": True} if answer.cut else content
 
 

@@ -18,6 +18,8 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -32,6 +34,7 @@ from sessions.context.compaction.texts import shortened
 from sessions.context.view import Note, View
 from sessions.engine.models import Candidate
 from sessions.engine.store import ItemView
+from sessions.engine.web_search import Search, searches_in
 
 INTERRUPTED = "[interrupted] This call did not finish; it is not known whether it took effect."
 WAITING = "[waiting] A person has not decided on this call yet; it has not run."
@@ -70,10 +73,12 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The pieces of an answer in their order: at most one text, thoughts, calls. `parts` are the library's own."""
+    """The pieces of an answer in their order: at most one text, thoughts, calls. `parts` are the library's own, `searches`
+    what the provider looked up meanwhile."""
 
     pieces: list[str | Thought | Call]
     parts: list[Any] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -108,11 +113,11 @@ def read(parts: Iterable[Any], *, taken: Iterable[str] = ()) -> Said:
         elif isinstance(part, ToolCallPart):
             part = replace(part, tool_call_id=_own_id(part.tool_call_id, used))
             pieces.append(_call(part))
-        else:
+        elif not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
             continue
         kept.append(part)
     text = clean("".join(texts))
-    return Said([text if piece == "" else piece for piece in pieces], kept)
+    return Said([text if piece == "" else piece for piece in pieces], kept, searches_in(kept))
 
 
 def _own_id(given: str, used: set[str]) -> str:
@@ -190,7 +195,7 @@ def show(
     writer = _Writer(candidate, verbatim or {}, waiting, blobs or {}, results)
     if view.summary is not None:
         # A subject's turn: no provider takes a conversation that begins with an answer or a result.
-        writer.user([_tagged("context", view.summary.text, title=SUMMARY_TITLE)])
+        writer.user([tagged("context", view.summary.text, title=SUMMARY_TITLE)])
     for item in view.history:
         writer.item(item, current=False)
     writer.close_answer()
@@ -310,7 +315,7 @@ class _Writer:
     def user_content(self, item: ItemView) -> list[UserContent]:
         text = item.content.get("text", "")
         if item.role != "user":
-            return [_tagged("note", text)]
+            return [tagged("note", text)]
         parts: list[UserContent] = [text] if text.strip() else []
         for attachment in item.content.get("attachments") or ():
             parts.append(self.attachment(attachment))
@@ -320,21 +325,25 @@ class _Writer:
         name, media_type = attachment.get("name") or "attachment", attachment.get("media_type", "")
         data = self.blobs.get(attachment["sha256"])
         if data is None:
-            return _tagged("attachment", "This attachment is no longer there.", name=name)
+            return tagged("attachment", "This attachment is no longer there.", name=name)
         if _TEXT_TYPES.match(media_type):
-            return _tagged("attachment", clean(data.decode("utf-8", "replace")), name=name)
+            return tagged("attachment", clean(data.decode("utf-8", "replace")), name=name)
         kind = self.candidate.provider.kind
         if media_type in _IMAGE_TYPES and kind != "demo":
             return BinaryContent(data, media_type=media_type)
         if media_type == "application/pdf" and kind in ("openai", "anthropic", "google"):
             return BinaryContent(data, media_type=media_type)
-        return _tagged(
+        return tagged(
             "attachment", f"This model cannot see it ({media_type}, {attachment.get('size', len(data))} bytes).", name=name
         )
 
     def user(self, content: Sequence[UserContent]) -> None:
         only_text = len(content) == 1 and isinstance(content[0], str)
         self.request([UserPromptPart(content[0] if only_text else list(content), timestamp=_ANY_TIME)])
+
+    def paused(self, current: Sequence[ItemView]) -> bool:
+        """Whether the provider is to go on with its last answer, which it gets back as it was."""
+        return bool(current) and bool(current[-1].content.get("paused")) and current[-1].group in self.verbatim
 
     def response(self, parts: list[Any]) -> None:
         # An answer that goes on where one was cut is one answer.
@@ -349,10 +358,12 @@ class _Writer:
 
     def finished(self, current: Sequence[ItemView]) -> list[ModelMessage]:
         if not self.messages or isinstance(self.messages[0], ModelResponse):
-            note = UserPromptPart(_tagged("note", NOT_SHOWN), timestamp=_ANY_TIME)
+            note = UserPromptPart(tagged("note", NOT_SHOWN), timestamp=_ANY_TIME)
             self.messages.insert(0, ModelRequest([note]))
-        if isinstance(self.messages[-1], ModelResponse):
-            self.user([_tagged("note", CUT)])
+        if isinstance(self.messages[-1], ModelResponse) and self.paused(current):
+            self.messages[-1] = replace(self.messages[-1], state="suspended")
+        elif isinstance(self.messages[-1], ModelResponse):
+            self.user([tagged("note", CUT)])
         return self.messages
 
 
@@ -372,10 +383,10 @@ def _safe(part: Any) -> Any:
 
 
 def _fenced(note: Note) -> str:
-    return _tagged("context", note.text, title=note.title)
+    return tagged("context", note.text, title=note.title)
 
 
-def _tagged(tag: str, text: str, **attributes: str) -> str:
+def tagged(tag: str, text: str, **attributes: str) -> str:
     """Data for the model inside a tag that the data itself cannot close."""
     text = re.sub(rf"</(?={tag})", "&lt;/", text, flags=re.IGNORECASE)
     written = "".join(f' {name}="{value.replace(chr(34), chr(39))}"' for name, value in attributes.items())

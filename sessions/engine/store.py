@@ -42,7 +42,8 @@ class ItemView:
 class CallRecord:
     """The ledger line of one paid model call. `context` is its report: [{"layer", "tokens", "sources", "left_out"}].
 
-    `price` takes the line and gives its price (`sessions.domain.usage.Priced`).
+    `price` takes the line and gives its price (`sessions.domain.usage.Priced`). `searches` are those that the provider
+    bills.
     """
 
     provider: str
@@ -55,6 +56,7 @@ class CallRecord:
     duration_ms: int
     context: list[dict[str, Any]]
     price: Callable[["CallRecord"], Any] | None = None
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

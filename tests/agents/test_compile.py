@@ -11,6 +11,7 @@ from agents.compile.not_yet import NOT_YET, value_at
 from agents.compile.rules.models import SETTINGS
 from agents.definition import Definition
 from agents.domain import definitions, providers
+from agents.models import Provider
 from agents.tools import register_tool
 from governance.actors import system
 from sessions.engine.providers import KNOWN_SETTINGS
@@ -26,6 +27,8 @@ def tenant(tenant):
     agents.provider(tenant)
     for name, kind in (("claude", "anthropic"), ("openai", "openai")):
         providers.create_provider(tenant_id=tenant.id, by=by, name=name, kind=kind, key="sk-12345678901234567890")
+    for name, kind, api in (("google", "google", "responses"), ("chat", "openai", "chat")):
+        providers.create_provider(tenant_id=tenant.id, by=by, name=name, kind=kind, api=api, key="sk-12345678901234567890")
     return tenant
 
 
@@ -116,6 +119,15 @@ ERRORS = [
     ({"tools": ["search_knowledge"]}, "tools.0", "reserved_tool"),
     ({"tools": ["web_search"], "harness": {"enable_web_search": True}}, "tools.0", "search_twice"),
     ({"skills": ["nothing"]}, "skills.0", "unknown_skill"),
+    # Web search and the loop.
+    ({"harness": {"enable_web_search": True}}, "harness.enable_web_search", "web_search_unsupported"),
+    ({"model": {"provider": "chat", "model": "gpt"}, "harness": {"enable_web_search": True}}, "harness.enable_web_search", "web_search_unsupported"),
+    ({"model": {"provider": "google", "model": "gemini-2.5-pro"}, "harness": {"enable_web_search": True}}, "harness.enable_web_search", "web_search_unsupported"),
+    ({"model": {"provider": "openai", "model": "gpt-5", "fallbacks": [model()]}, "harness": {"enable_web_search": True}}, "harness.enable_web_search", "web_search_unsupported"),
+    ({"model": {"provider": "openai", "model": "gpt-5", "settings": {"extra_body": {"tools": [{"type": "web_search"}]}}}, "harness": {"enable_web_search": True}}, "model.settings.extra_body", "search_twice"),
+    ({"harness": {"loop": {"criteria": ["judge", "judge"]}}}, "harness.loop.criteria.1", "duplicate"),
+    ({"harness": {"loop": {}, "disable_todo_provider": True}}, "harness.loop.criteria", "loop_without_todos"),
+    ({"harness": {"loop": {"criteria": ["completion_marker"]}}, "response_format": {"kind": "json"}}, "harness.loop.criteria", "marker_in_json"),
     ({"callable_agents": ["nobody"]}, "callable_agents.0", "unknown_agent"),
     ({"callable_agents": ["mine"]}, "callable_agents.0", "calls_itself"),
     ({"mcp_resource_uris": ["docs:file:///a"]}, "mcp_resource_uris.0", "unknown_mcp_server"),
@@ -158,6 +170,8 @@ WARNINGS = [
     ({"model": {"provider": "openai", "model": "gpt-5", "reasoning_effort": "low", "temperature": 0.2}}, "model.temperature", "sampling_with_reasoning"),
     ({"harness": {"max_context_window_tokens": 50_000}}, "harness.max_context_window_tokens", "window_over_model"),
     ({"tool_settings": {"calculate": {"approval": "always"}}}, "tool_settings.calculate", "unused_tool_settings"),
+    ({"harness": {"loop": {}, "maximum_iterations_per_request": 10}}, "harness.loop.max_iterations", "rounds_over_iterations"),
+    ({"model": {"provider": "openai", "model": "unheard-of"}, "harness": {"enable_web_search": True}}, "harness.enable_web_search", "web_search_without_price"),
     ({"harness": {"disable_agent_mode_provider": True, "initial_mode": "execute"}}, "harness.initial_mode", "no_effect"),
     ({"memory": {"vector_collections": ["a"]}}, "memory.vector_collections", "no_effect"),
     ({"memory": {"known_subject_instructions": "x"}}, "memory.known_subject_instructions", "no_effect"),
@@ -196,6 +210,10 @@ ALLOWED = [
     {"harness": {"disable_compaction": True}, "compaction": None},
     {"harness": {"disable_todo_provider": True}, "memory": {"enable_todo": False}},
     {"memory": {"enable_todo": True}},
+    {"harness": {"loop": {"criteria": ["todos_remaining", "completion_marker", "judge"]}}},
+    {"model": {"provider": "openai", "model": "gpt-5"}, "harness": {"enable_web_search": True}},
+    {"model": {"provider": "claude", "model": "claude-sonnet-4-5"}, "harness": {"enable_web_search": True}},
+    {"model": {"provider": "google", "model": "gemini-3-pro-preview"}, "harness": {"enable_web_search": True}},
     {"sessions": {"version_policy": "pin", "on_busy": "interrupt", "idle_expiry_days": 30}},
     {"limits": {"max_tokens_per_run": 1000, "max_cost_per_run": 0.5, "max_seconds_per_run": 60, "max_tool_calls": 5}},
     {"response_format": {"kind": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}},
@@ -270,6 +288,13 @@ def test_settings_that_are_allowed_reach_the_provider():
         assert {name for name, (_, kinds) in SETTINGS.items() if kind in kinds} == known, kind
 
 
+def test_price_of_a_search_is_the_operators_first(tenant, check):
+    known = Provider.objects.get(tenant=tenant, name="openai")
+    providers.update_provider(provider=known, by=system(tenant.id), pricing={"web_search": "12.5"})
+
+    assert check(model={"provider": "openai", "model": "unheard-of"}, harness={"enable_web_search": True}) == set()
+
+
 # --- Files ---------------------------------------------------------------------------------------------------------
 
 
@@ -290,8 +315,6 @@ def test_agents_with_files_can_be_published(tenant, changes):
 # --- What is not built yet -----------------------------------------------------------------------------------------
 
 SWITCHED_ON = {
-    "harness.enable_web_search": {"harness": {"enable_web_search": True}},
-    "harness.loop": {"harness": {"loop": {}}},
     "assembly": {"assembly": ["working_memory"]},
     "aggregation": {"aggregation": ["working_memory"]},
     **{

@@ -85,6 +85,13 @@ class Responses:
             done = {**item, "summary": [{"type": "summary_text", "text": say.thinking}], "encrypted_content": "sealed"}
             yield event("response.output_item.done", output_index=at, item=done)
             at += 1
+        for number_of, query in enumerate(say.searches):
+            item = {"id": f"ws_{number_of}", "type": "web_search_call", "status": "in_progress"}
+            yield event("response.output_item.added", output_index=at, item=item)
+            yield event("response.web_search_call.searching", output_index=at, item_id=item["id"])
+            done = {**item, "status": "completed", "action": {"type": "search", "query": query}}
+            yield event("response.output_item.done", output_index=at, item=done)
+            at += 1
         if say.text:
             item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
             yield event("response.output_item.added", output_index=at, item=item)
@@ -119,7 +126,11 @@ class Responses:
             details = {"status": "incomplete", "incomplete_details": {"reason": reason}, "usage": usage}
             yield event("response.incomplete", response={**response, **details})
             return
-        yield event("response.completed", response={**response, "status": "completed", "usage": usage})
+        searched = [
+            {"id": f"ws_{at}", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": query}}
+            for at, query in enumerate(say.searches)
+        ]
+        yield event("response.completed", response={**response, "status": "completed", "usage": usage, "output": searched})
 
 
 class Anthropic:
@@ -145,6 +156,16 @@ class Anthropic:
             yield event("content_block_delta", index=at, delta={"type": "signature_delta", "signature": "signed"})
             yield event("content_block_stop", index=at)
             at += 1
+        for number_of, query in enumerate(say.searches):
+            call = {"type": "server_tool_use", "id": f"srvtoolu_{number_of}", "name": "web_search", "input": {}}
+            yield event("content_block_start", index=at, content_block=call)
+            yield event("content_block_delta", index=at, delta={"type": "input_json_delta", "partial_json": json.dumps({"query": query})})
+            yield event("content_block_stop", index=at)
+            found = {"type": "web_search_result", "url": "https://example.com/", "title": "Example", "encrypted_content": "sealed", "page_age": None}
+            block = {"type": "web_search_tool_result", "tool_use_id": call["id"], "content": [found]}
+            yield event("content_block_start", index=at + 1, content_block=block)
+            yield event("content_block_stop", index=at + 1)
+            at += 2
         if say.text:
             yield event("content_block_start", index=at, content_block={"type": "text", "text": ""})
             for piece in say.text:
@@ -165,7 +186,10 @@ class Anthropic:
         if say.end != "finish":
             return
         stop = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}[say.finish]
-        yield event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": out})
+        if say.paused:
+            stop = "pause_turn"
+        billed = {"server_tool_use": {"web_search_requests": len(say.searches), "web_fetch_requests": 0}} if say.searches else {}
+        yield event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": out, **billed})
         yield event("message_stop")
 
 
@@ -192,6 +216,10 @@ class Gemini:
             return
         if say.end != "finish":
             return
+        grounding: dict[str, Any] = {}
+        if say.searches:
+            source = {"web": {"uri": "https://example.com/", "title": "Example"}}
+            grounding = {"groundingMetadata": {"webSearchQueries": say.searches, "groundingChunks": [source]}}
         finish = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}.get(say.finish, "STOP")
         extra: dict[str, Any] = {}
         if say.usage:
@@ -203,7 +231,7 @@ class Gemini:
                 "thoughtsTokenCount": thought,
                 "totalTokenCount": into + out,
             }
-        yield chunk([{"text": ""}], candidate={"finishReason": finish}, **extra)
+        yield chunk([{"text": ""}], candidate={"finishReason": finish, **grounding}, **extra)
 
 
 PROTOCOLS = {"chat": Chat(), "responses": Responses(), "anthropic": Anthropic(), "gemini": Gemini()}

@@ -35,6 +35,9 @@ class Say:
     end: str = "finish"
     pause: float = 0.0
     refusal: str = ""
+    # What the provider looks up by itself before it answers; `paused`: it wants to go on (Anthropic's pause_turn).
+    searches: list[str] = field(default_factory=list)
+    paused: bool = False
 
 
 @dataclass

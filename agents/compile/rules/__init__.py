@@ -1,5 +1,5 @@
 """The rules of a definition. Each module looks at one part and reports everything it finds."""
 
-from agents.compile.rules import context, mcp, models, skills, texts, tools
+from agents.compile.rules import context, harness, mcp, models, skills, texts, tools
 
-RULES = (texts.check, models.check, tools.check, skills.check, mcp.check, context.check)
+RULES = (texts.check, models.check, tools.check, skills.check, mcp.check, harness.check, context.check)

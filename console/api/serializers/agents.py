@@ -193,12 +193,17 @@ class ListedModel(Strict):
     output_price = Decimal(required=False, allow_null=True, min_value=0)
 
 
+class Pricing(Strict):
+    web_search = Decimal(required=False, allow_null=True, min_value=0, help_text="US dollars for 1,000 searches of the provider's own.")
+
+
 class ProviderChanges(Strict):
     base_url = Text(required=False, allow_blank=True, max_length=500)
     key = Text(required=False, allow_blank=True, max_length=4000, write_only=True, help_text="Stored encrypted, never shown again.")
     key_env = Name(required=False, allow_blank=True, max_length=100, help_text="An environment variable that holds the key instead.")
     api = serializers.ChoiceField(["responses", "chat"], required=False)
     models = ListedModel(many=True, required=False)
+    pricing = Pricing(required=False, help_text="What is paid for besides tokens; list prices where it says nothing.")
     max_concurrency = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=100_000)
     is_disabled = serializers.BooleanField(required=False)
 
@@ -220,6 +225,7 @@ class Provider(Output):
     key_hint = serializers.CharField(help_text="The last characters of the key.")
     key_env = serializers.CharField()
     models = Json(source="model_list")
+    pricing = JsonObject(help_text="{web_search}: US dollars for 1,000 searches.")
     max_concurrency = serializers.IntegerField(allow_null=True)
     is_disabled = serializers.BooleanField()
     open_until = Time(allow_null=True, help_text="Calls are held back until then, after repeated failures.")

@@ -84,6 +84,8 @@ class Tool(Endpoint):
 
 def plain(data: dict) -> dict:
     """Prices as text, the way they are stored."""
+    if "pricing" in data:
+        data = {**data, "pricing": {name: _price("a_price", value) for name, value in data["pricing"].items()}}
     if "models" not in data:
         return dict(data)
     models = [{name: _price(name, value) for name, value in model.items()} for model in data["models"]]

@@ -90,3 +90,12 @@ def test_tools_are_listed_with_schema_and_effect(api):
     assert clock in listed
     assert (clock["effect"], clock["schema"]["type"]) == ("read", "object")
     assert api.get("/tools/none").status_code == 404
+
+
+def test_price_of_searches_is_kept_as_it_was_sent(api, world):
+    shown = api.post("/providers", {**BODY, "pricing": {"webSearch": "10.50"}}).json()
+    changed = api.patch("/providers/main", {"pricing": {}}).json()
+    refused = api.patch("/providers/main", {"pricing": {"web_search": -1}})
+
+    assert (shown["pricing"], changed["pricing"]) == ({"web_search": "10.5"}, {})
+    assert list(problem(refused)["errors"]) == ["pricing.web_search"]

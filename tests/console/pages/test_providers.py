@@ -153,3 +153,15 @@ def test_hosts_are_saved_and_refused(owner, tenant):
 
 def test_hosts_need_the_role_of_a_builder(viewer):
     assert viewer.post(reverse("egress"), {"hosts": ""}).status_code == 403
+
+
+def test_price_of_searches_is_entered_shown_and_taken_back(owner, provider):
+    owner.post(reverse("provider-edit", args=["openai"]), {"api": "responses", "search_price": "12.5"} | EMPTY)
+    provider.refresh_from_db()
+    page = owner.get(reverse("provider", args=["openai"])).content.decode()
+    priced = provider.pricing
+    owner.post(reverse("provider-edit", args=["openai"]), {"api": "responses", "search_price": ""} | EMPTY)
+    provider.refresh_from_db()
+
+    assert (priced, provider.pricing) == ({"web_search": "12.5"}, {})
+    assert "1,000 web searches" in page

@@ -28,6 +28,7 @@ class Tokens:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    searches: int = 0
 
 
 def openai(**values):
