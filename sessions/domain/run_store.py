@@ -59,7 +59,7 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The answer that ends a turn, to be written with the run's end."""
+    """The answer that ends a turn, to be written with the run's end; and the events until then."""
 
     writes: dict[str, sql.Write]
     events: list[tuple[str, dict]]
@@ -214,7 +214,7 @@ class RunStore:
         if wait > 0:
             await asyncio.sleep(wait)
         async with self._lock:
-            if self._buffer.pending or self._held:
+            if self._buffer.pending:
                 try:
                     await self._written(self._emit, [])
                 except (RunStopped, DatabaseError):
@@ -233,7 +233,7 @@ class RunStore:
             writes["ledger"] = self._ledger(call)
         named = [self._named(event, views) for event in new_events]
         if hold:
-            self._held = _Held(writes, named)
+            self._held = _Held(writes, [*self._buffer.take(), *named])
         else:
             self._write(named, **writes)
         if "claim" in writes:
@@ -353,10 +353,9 @@ class RunStore:
 
     def _whole(self, new_events: list[tuple[str, dict]], writes: dict[str, sql.Write], *, lazily: bool = False) -> tuple[sql.Write | None, int]:
         """All that is to be written as one statement, and how many events it has. None when there is nothing."""
-        pending = self._buffer.take()
+        pending = [*self._buffer.take(), *new_events]
         if self._held:
-            writes, pending = self._held.writes | writes, [*pending, *self._held.events]
-        pending += new_events
+            writes, pending = self._held.writes | writes, [*self._held.events, *pending]
         then, values = ["1"], []
         if "claim" in writes:
             then.append("lease_held(EXISTS (SELECT FROM claim))")
