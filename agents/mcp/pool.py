@@ -84,7 +84,8 @@ async def _use(target: Target, owner: str, ask: Callable[[Client], Awaitable[T]]
         raise ToolError(reading.short(error.message) or "The server refused the call.") from None
     except Exception as error:
         connection.retire()
-        logger.warning("mcp call failed: server=%s error=%s", target.name, type(error).__name__, exc_info=error)
+        # No more of it: what the library says of an answer quotes the answer.
+        logger.warning("mcp call failed: server=%s error=%s", target.name, type(error).__name__)
         raise McpFailed("mcp_bad_answer", f"The MCP server {target.name} gave an answer that cannot be used.") from None
 
 
@@ -165,7 +166,7 @@ class Connection:
                     await self._linger()
         except Exception as error:
             if not self._ready.done():
-                logger.warning("mcp connect failed: server=%s error=%s", self.target.name, type(error).__name__, exc_info=error)
+                logger.warning("mcp connect failed: server=%s error=%s", self.target.name, _kinds(error))
                 self._ready.set_exception(_unreachable(self.target, error))
                 # Whoever asked may have gone: nobody else is to be told.
                 self._ready.exception()
@@ -189,6 +190,12 @@ class Connection:
         # What is still asked comes to its end: its deadline is its own.
         while self.busy:
             await asyncio.sleep(0.05)
+
+
+def _kinds(error: BaseException) -> str:
+    """The class of an error, and of those in a group."""
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return type(error).__name__ + (f"({', '.join(_kinds(part) for part in inner)})" if inner else "")
 
 
 def _unreachable(target: Target, error: Exception) -> McpFailed:

@@ -312,7 +312,7 @@ class _Turn:
         if any(entry.kind == "message" for entry in entries):
             completed_event = {"text": answer.said.text, "model": answer.model}
             events.append(("message.completed", {**completed_event, "cut": True} if answer.cut else completed_event))
-        ends = not answer.cut and not answer.said.calls
+        ends = not (answer.cut or answer.paused or answer.said.calls or self.going_on.settings)
         added = await self.store.add(entries, events=events, call=self._record(answer), last=ends)
         if added and not answer.cut:
             self.verbatim[added[0].group] = (answer.candidate, answer.said.parts)

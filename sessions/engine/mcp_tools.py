@@ -52,8 +52,7 @@ def build(run: Run, definition: Definition, default_cap: int) -> Offered:
     if not names and not definition.mcp_resource_uris:
         return Offered()
     # The first call must not stop the event loop for the second that this takes.
-    from agents.mcp import pool  # noqa: F401, PLC0415 -- a second, which only runs with servers pay
-
+    load()
     wanted = {server_of(name) for name in names} | {split(uri)[0] for uri in definition.mcp_resource_uris}
     servers = {server.name: server for server in queries.mcp_servers_of(run.tenant_id).filter(name__in=wanted)}
     targets = {name: _target(server) for name, server in servers.items()}
@@ -61,6 +60,11 @@ def build(run: Run, definition: Definition, default_cap: int) -> Offered:
     tools = [_tool(name, servers, targets, definition, owner, default_cap) for name in names]
     texts = [_wanted(uri, servers, targets) for uri in definition.mcp_resource_uris]
     return Offered(tuple(tool for tool in tools if tool), tuple(texts), owner)
+
+
+def load() -> None:
+    """Import the protocol's library. A worker does it at its start when there are servers."""
+    from agents.mcp import pool  # noqa: F401, PLC0415 -- a second, which only those pay who use servers
 
 
 def _target(server: McpServer) -> Target | McpFailed:
@@ -103,7 +107,7 @@ def _origin(server: McpServer, tool: dict[str, Any]) -> str:
 
 
 async def _call(target: Target | McpFailed, owner: str, tool: str, arguments: dict[str, Any], seconds: float) -> str:
-    from agents.mcp import pool  # noqa: PLC0415 -- imported by then, see build
+    from agents.mcp import pool  # noqa: PLC0415 -- imported by then, see load
 
     if isinstance(target, McpFailed):
         raise ToolFailed(target.message)
@@ -149,7 +153,7 @@ async def read_texts(offered: Offered) -> tuple[SystemText, ...]:
 
 
 async def _text(wanted: Wanted, owner: str) -> str | McpFailed:
-    from agents.mcp import pool  # noqa: PLC0415 -- imported by then, see build
+    from agents.mcp import pool  # noqa: PLC0415 -- imported by then, see load
 
     if wanted.target is None:
         return McpFailed("mcp_left_out", wanted.reason)

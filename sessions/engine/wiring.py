@@ -11,7 +11,7 @@ from django.db import connection
 from agents import queries as catalogue
 from agents.definition import Definition
 from agents.domain import breaker, providers
-from agents.models import Agent, Provider
+from agents.models import Agent, McpServer, Provider
 from governance import sql
 from sessions.context import tokens
 from sessions.context.assemble import input_limit
@@ -57,12 +57,15 @@ def warm_up() -> None:
     """Load the modules of all kinds of providers in use, and the tokenizer: seconds that no run should pay."""
     try:
         kinds = set(Provider.objects.filter(is_disabled=False).values_list("kind", flat=True))
+        has_servers = McpServer.objects.filter(is_disabled=False).exists()
     finally:
         connection.close()
     for kind in sorted(kinds):
         engine_providers.load(kind)
     if kinds & {"openai", "openai_compatible"}:
         tokens.load("openai")
+    if has_servers:
+        mcp_tools.load()
 
 
 def load(run_id: UUID, fresh: Run | None = None) -> Job | None:

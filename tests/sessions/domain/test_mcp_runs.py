@@ -1,6 +1,7 @@
 """Runs with tools and texts of an MCP server that runs in a process of its own."""
 
 import json
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from sessions.domain import approvals, runs
 from sessions.models import Approval, Item, ModelCall, Run, RunEvent
 from tests.factories import agents
 from tests.sessions.domain.conftest import finished
-from tests.wire.mcp_process import http_server
+from tests.wire.mcp_process import ROOT, http_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL = {"provider": "demo", "model": "demo-1-fast"}
@@ -158,6 +159,26 @@ def test_server_that_is_gone_stops_no_run(say, tenant, actor, server):
 
     assert (run.status, layer["sources"]) == (Run.Status.COMPLETED, [])
     assert layer["left_out"][0]["reason"] == "The MCP server h cannot be reached, or does not speak MCP."
+
+
+def test_program_is_started_called_and_given_up(say, tenant, actor, settings):
+    """In the engine's own event loop and thread, over the pipes of a process."""
+    settings.LETHE = {**settings.LETHE, "mcp_commands": [sys.executable]}
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['x', 'stdio']; import tests.wire.mcp_server as m; m.main()"
+    made = mcp_servers.create_server(
+        tenant_id=tenant.id, by=actor, name="p", transport="stdio", command=sys.executable, args=["-c", script], asks_approval=False
+    )
+    mcp_servers.check_server(server=made, by=actor)
+    agents.published(tenant, "local", model=MODEL, tools=["p__note_take", "p__die", "p__flood"])
+
+    notes = [result(say('p__note_take {"text": "x"}', agent_name="local", key="same"))[0] for _ in range(2)]
+    died = result(say("p__die {}", agent_name="local", key="same"))
+    again = result(say('p__note_take {"text": "x"}', agent_name="local", key="same"))
+    flooded = result(say("p__flood {}", agent_name="local", key="same"))
+
+    assert notes == ["1 notes", "2 notes"]
+    assert (died[1], flooded[1]) == ("failed", "failed")
+    assert again == ("1 notes", "success")
 
 
 async def test_text_cannot_close_its_fence(web):
