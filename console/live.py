@@ -146,6 +146,10 @@ def remark(kind: str, data: dict) -> str | None:
             return _("%(agent)s was given a task.") % {"agent": data.get("agent", "")}
         case "child_run.completed":
             return _("%(agent)s is done: %(status)s.") % {"agent": data.get("agent", ""), "status": state_text(data.get("status", ""))}
+        case "aggregation.completed" if data.get("failure"):
+            return _("%(path)s could not be written: %(reason)s.") % {"path": data.get("path", ""), "reason": data["failure"].replace("_", " ")}
+        case "aggregation.completed":
+            return _("Wrote %(path)s.") % {"path": data.get("path", "")}
         case "alert" | "halt":
             return data.get("message") or data.get("code")
         case "run.failed":

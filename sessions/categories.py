@@ -262,7 +262,7 @@ CATEGORIES = (
         row_version="t.is_hidden::text",
         group_of=("sessions", "session_id"),
         # Summaries before their sources: what is derived never outlives them.
-        erase_after=("approvals", "approval_rules", "blobs", "summaries"),
+        erase_after=("approvals", "approval_rules", "blobs", "summaries", "aggregations"),
         sample_title=lambda item: item.content.get("text") or item.content.get("name") or item.kind,
         export_fields=(
             "session_id", "seq", "turn", "group", "kind", "role", "content", "tokens", "is_hidden", "created_at", "run_id",

@@ -48,6 +48,17 @@ def enqueue(run_id: UUID) -> None:
     transaction.on_commit(now)
 
 
+def write_down(session_id: UUID) -> None:
+    """Have the session's agent write down what is due now that the session has ended, once this transaction is committed."""
+
+    def now() -> None:
+        from sessions.engine import aggregating, runner  # noqa: PLC0415 -- see above
+
+        runner.runner().call(aggregating.ended(session_id))
+
+    transaction.on_commit(now)
+
+
 def summarise(*, session: Session, run: Run, definition: Definition, seq: int, seconds: float) -> str | None:
     """Bring a session's summary up to an item now, and wait for it: None, or the code of why there is none.
 

@@ -12,7 +12,7 @@ from sessions import merging, restoring
 from sessions.errors import StoreUnavailable
 from sessions.files import stores
 from sessions.files.rows import CATEGORY, place_of
-from sessions.models import AgentFile, WorkspaceFile
+from sessions.models import AgentFile, Aggregation, WorkspaceFile
 
 
 class TextFiles(TableCategory):
@@ -108,6 +108,23 @@ FILES = (
         on_hold="copy",
         also=(BlobPrefix("files"),),
         limit=NoLimit("A file matters as long as the agent works for the person: set a policy.", date(2026, 11, 30)),
+    ),
+    TableCategory(
+        key="aggregations",
+        title="Which conversations were written down, and where",
+        model=Aggregation,
+        writers=("sessions.domain.aggregations.keep", "sessions.domain.aggregations.keep_failure"),
+        order=("id",),
+        # Going stale takes nothing away and adds nothing: it calls for no second look.
+        sample_title=str,
+        export_fields=(
+            "id", ("agent", "(SELECT agent.name FROM agents_agent agent WHERE agent.id = t.agent_id)"), "session_id", "owners", "kind",
+            "file_id", "path", "from_seq", "to_seq", "turn", "model", "is_stale", "failure", "created_at",
+        ),
+        restore=restoring.of_agent,
+        about=Processing(purposes=("have what was written down follow what it was made of",), legal_basis="contract"),
+        on_hold="exempt",
+        limit=NoLimit("A row goes with the file that it speaks of, or with the conversation.", date(2026, 11, 30)),
     ),
 )  # fmt: skip
 

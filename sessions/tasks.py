@@ -4,7 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from sessions.domain import approvals, events, executions, idempotency, quotas, sweeping, upkeep
+from sessions.domain import aggregations, approvals, events, executions, idempotency, quotas, sweeping, upkeep
 from sessions.engine import runner
 
 
@@ -25,3 +25,4 @@ def sweep_runs() -> None:
     quotas.drop_past()
     idempotency.expire()
     upkeep.close_idle_sessions()
+    aggregations.follow()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.compile.report import Findings, Fix
-from agents.definition import INJECTIONS, Definition
+from agents.definition import Definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,6 @@ NOT_YET = (
     NotYet("memory.injection.memories", "The place of memories cannot be chosen yet."),
     NotYet("memory.injection.playbooks", "The place of playbooks cannot be chosen yet."),
     NotYet("memory.injection.knowledge", "The place of knowledge cannot be chosen yet."),
-    NotYet(
-        "assembly",
-        "Working notes and recent conversations cannot be added yet.",
-        [],
-        lambda policies: any(policy and policy.kind in INJECTIONS for policy in policies or ()),
-    ),
-    NotYet("aggregation", "Nothing is written down in the background yet.", []),
 )
 
 

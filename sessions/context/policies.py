@@ -37,6 +37,9 @@ class Texts:
     alerts: tuple[Text, ...] = ()
 
 
+NOTHING = Texts()
+
+
 @dataclass(frozen=True, slots=True)
 class Reduced(Generic[T]):
     """`taken` has, for every step, the items that it took away."""

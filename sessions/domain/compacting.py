@@ -37,7 +37,7 @@ def compact(*, session: Session, by: Actor) -> Summary | None:
     settings = compaction_of(definition)
     if settings is None or settings.strategy not in SUMMARISES:
         raise NoSummaries
-    seq, run = _reach(session, settings), _payer(session)
+    seq, run = _reach(session, settings), payer_of(session)
     if seq is None or run is None:
         raise NothingToCompact
     try:
@@ -66,7 +66,7 @@ def _reach(session: Session, settings: Compaction) -> int | None:
     return made.summarised[-1].seq if made.summarised else None
 
 
-def _payer(session: Session) -> Run | None:
+def payer_of(session: Session) -> Run | None:
     """The ended run whose ledger takes the cost: the session's newest, for a fresh fork that of its newest item."""
     newest = Run.objects.filter(session_id=session.id, status__in=Run.FINISHED).order_by("-id").first()
     if newest is not None:

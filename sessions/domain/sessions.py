@@ -14,7 +14,7 @@ from governance.errors import Conflict, Invalid, NotFound, VersionConflict
 from governance.ids import shown, uuid7
 from governance.models import Subject
 from governance.text import clean_json
-from sessions.domain import blobs, history, leases
+from sessions.domain import aggregations, blobs, history, leases
 from sessions.errors import InvalidSessionKey, SessionBusy, SessionConflict, SessionStateUnreadable
 from sessions.models import (
     Approval,
@@ -157,6 +157,7 @@ def close(*, session: Session, by: Actor) -> Session:
     _refuse_busy(locked)
     Session.objects.filter(id=locked.id).update(status=Session.State.CLOSED, ended_at=Now())
     _record("session.closed", locked, by)
+    aggregations.at_end([locked.id])
     locked.refresh_from_db(fields=["status", "ended_at"])
     return locked
 

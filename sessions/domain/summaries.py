@@ -6,7 +6,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, QuerySet
 from django.db.models.functions import Now
 
 from agents.definition import Compaction, canonical
@@ -61,13 +61,13 @@ def settings_digest(settings: Compaction) -> str:
 
 
 def may_try(session: Session) -> bool:
-    """Whether the summariser may be asked by itself. After failures it rests, longer each time."""
-    recent = list(
-        Summary.objects.filter(session_id=session.id, is_stale=False)
-        .annotate(now=Now())
-        .order_by("-created_at")
-        .values_list("failure", "created_at", "now")[:8]
-    )
+    """Whether the summariser may be asked by itself."""
+    return has_rested(Summary.objects.filter(session_id=session.id, is_stale=False))
+
+
+def has_rested(attempts: QuerySet) -> bool:
+    """Whether it may be tried again, by rows with `failure` and `created_at`: longer after each failure in a row."""
+    recent = list(attempts.annotate(now=Now()).order_by("-created_at").values_list("failure", "created_at", "now")[:8])
     failures = next((number for number, row in enumerate(recent) if not row[0]), len(recent))
     if failures == 0:
         return True
@@ -94,12 +94,12 @@ def keep(
     Raises SourceChanged when they are not those any more; the session's lock keeps a rollback from coming between.
     """
     locked = leases.lock(session.id)
-    if locked is None or _visible_items(locked, parent.to_seq if parent else 0, to_seq) != items:
+    if locked is None or visible_items(locked, parent.to_seq if parent else 0, to_seq) != items:
         raise SourceChanged
     if parent is not None and not Summary.objects.filter(id=parent.id, is_stale=False).exists():
         raise SourceChanged
     return Summary.objects.create(
-        tenant_id=session.tenant_id, subject_id=session.subject_id, session_id=session.id, owners=_owners(locked, to_seq),
+        tenant_id=session.tenant_id, subject_id=session.subject_id, session_id=session.id, owners=owners_of(locked, to_seq),
         from_seq=parent.from_seq if parent else 1, to_seq=to_seq, text=text, tokens=tokens, source_tokens=source_tokens,
         model=model, settings_digest=settings_digest(settings), parent_id=parent.id if parent else None, run_id=run_id,
     )  # fmt: skip
@@ -113,14 +113,16 @@ def keep_failure(*, session: Session, run_id: UUID | None, to_seq: int, reason: 
     )  # fmt: skip
 
 
-def _visible_items(session: Session, after_seq: int, to_seq: int) -> int:
+def visible_items(session: Session, after_seq: int, to_seq: int) -> int:
+    """How many items a view can show between two seqs."""
     return sum(
         Item.objects.filter(session_id=owner, seq__gt=max(after_seq, first - 1), seq__lte=min(last, to_seq), is_hidden=False).count()
         for owner, first, last in history.segments(session)
     )
 
 
-def _owners(session: Session, to_seq: int) -> list[UUID]:
+def owners_of(session: Session, to_seq: int) -> list[UUID]:
+    """The session, and those whose items it shares up to `to_seq`."""
     return list(dict.fromkeys([session.id, *(owner for owner, first, _ in history.segments(session) if first <= to_seq)]))
 
 

@@ -5,6 +5,7 @@ from django.db import connection
 from governance.actors import system
 from governance.domain import audit
 from governance.ids import shown
+from sessions.domain import aggregations
 
 
 def close_idle_sessions(limit: int = 500) -> int:
@@ -39,4 +40,5 @@ def close_idle_sessions(limit: int = 500) -> int:
         audit.record(
             "session.closed", by=system(tenant_id), object_type="session", object_ref=shown("ses", session_id), reason="idle"
         )
+    aggregations.at_end([session_id for session_id, _ in closed])
     return len(closed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
 from agents import queries as catalogue
@@ -9,8 +10,9 @@ from agents.definition import SUMMARISES, Definition
 from sessions.context import tokens
 from sessions.context.assemble import SEEN, assemble, input_limit
 from sessions.context.compaction import SHORTENED_TOKENS, compaction_of
+from sessions.context.policies import NOTHING, Texts, added
 from sessions.context.view import HISTORY, MESSAGE, SUMMARY, Step, View
-from sessions.domain import summaries
+from sessions.domain import remembered, summaries
 from sessions.domain.compacting import Outline, outline
 from sessions.models import ModelCall, Session
 
@@ -58,7 +60,11 @@ def of_session(*, session: Session, definition: Definition) -> Preview:
     items = outline(session, after_seq=max(0, session.head_seq - MOST_ITEMS))
     report = _last_report(session)
     tools = sum(layer["tokens"] for layer in report if layer.get("layer") == "tools")
-    return _preview(definition, session.tenant_id, items, stored=summaries.newest(session), tools=tools)
+    texts = remembered.texts_for(
+        tenant_id=session.tenant_id, agent_id=session.agent_id, subject_id=session.subject_id, session_id=session.id,
+        definition=definition,
+    )  # fmt: skip
+    return _preview(definition, session.tenant_id, items, stored=summaries.newest(session), tools=tools, texts=texts)
 
 
 def of_messages(*, messages: Sequence[dict], tenant_id, definition: Definition) -> Preview:
@@ -78,7 +84,7 @@ def _last_report(session: Session) -> list[dict]:
     return calls.values_list("context", flat=True).first() or []
 
 
-def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored, tools: int) -> Preview:
+def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored, tools: int, texts: Texts = NOTHING) -> Preview:
     provider = catalogue.provider_named(tenant_id=tenant_id, name=definition.model.provider)
     limits = catalogue.model_limits(provider, definition.model.model)
     window = _least(limits.get("context_window"), definition.harness and definition.harness.max_context_window_tokens)
@@ -88,8 +94,9 @@ def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored,
     uses_summaries = settings is not None and settings.strategy in SUMMARISES
     summary = summaries.as_view(stored) if stored is not None and uses_summaries else None
     family = tokens.family(provider.kind, definition.model.model)
+    notes = added(definition.assembly, texts, count=partial(tokens.count_again, family=family))
     view = assemble(
-        items, instructions=tokens.count_again(definition.instructions, family), tools=tools, limit=limit, output=output,
+        items, notes=notes, instructions=tokens.count_again(definition.instructions, family), tools=tools, limit=limit, output=output,
         compaction=settings, policies=definition.assembly, caps=definition.layer_caps, summary=summary, as_if_summarised=True,
     )  # fmt: skip
     return Preview(

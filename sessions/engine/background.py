@@ -1,4 +1,4 @@
-"""Summaries after runs: tasks of the engine's own loop, one for a session at a time.
+"""What is written after runs: tasks of the engine's own loop, one of a kind for a session at a time.
 
 Nothing is queued. A summary that is lost with its process is due again at the end of the session's next run, and a run
 that finds no room meanwhile writes it itself.
@@ -6,6 +6,8 @@ that finds no room meanwhile writes it itself.
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 from uuid import UUID
 
 from agents.definition import Definition
@@ -22,17 +24,32 @@ from sessions.threads import in_thread
 
 logger = logging.getLogger("lethe.engine")
 
-_tasks: dict[UUID, asyncio.Task] = {}
+# By the kind of work and the session.
+_tasks: dict[tuple[str, UUID], asyncio.Task] = {}
+_SUMMARY = "summary"
+
+
+def begin(key: tuple[str, UUID], work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` beside everything else; not while the same is under way. Called on the loop."""
+    if key in _tasks:
+        work.close()
+        return
+    task = asyncio.create_task(work)
+    _tasks[key] = task
+    task.add_done_callback(lambda _: _tasks.pop(key, None))
 
 
 def after_run(job) -> None:
     """Bring the session's summary up to date if the finished run of `job` has made one due. Called on the loop."""
     seq = job.compactor.due(job.store.items())
-    if seq is None or job.run.session_id in _tasks or _over_budget(job):
-        return
-    task = asyncio.create_task(_summarise(job.compactor.writer, seq))
-    _tasks[job.run.session_id] = task
-    task.add_done_callback(lambda _: _tasks.pop(job.run.session_id, None))
+    if seq is not None and not over_budget(job):
+        begin((_SUMMARY, job.run.session_id), _summarise(job.compactor.writer, seq))
+
+
+async def over(key: tuple[str, UUID]) -> None:
+    """Wait for the work of a key, if it is under way."""
+    if key in _tasks:
+        await asyncio.wait({_tasks[key]})
 
 
 async def finished() -> None:
@@ -49,8 +66,8 @@ async def drain() -> None:
         await asyncio.wait(_tasks.values(), timeout=10)
 
 
-def _over_budget(job) -> bool:
-    """Whether the run has spent what its agent's limits allow: then its summary is not begun either."""
+def over_budget(job) -> bool:
+    """Whether the run has spent what its agent's limits allow: then nothing is written after it either."""
     limits, spent = job.definition.limits, job.store.spent()
     if limits is None:
         return False
@@ -74,7 +91,7 @@ async def bring_up_to(writer: SummaryWriter, seq: int) -> SummaryView | Refused:
 
     Raises SubjectFenced and QuotaExceeded before anything is spent.
     """
-    await in_thread(_admit, writer)
+    await in_thread(admit, writer.session, writer.run)
 
     async def paid(call: CallRecord) -> None:
         await in_thread(summaries.charge, run=writer.run, call=call)
@@ -82,10 +99,11 @@ async def bring_up_to(writer: SummaryWriter, seq: int) -> SummaryView | Refused:
     return await writer.bring_up_to(seq, paid=paid, most_calls=CALLS_AFTER)
 
 
-def _admit(writer: SummaryWriter) -> None:
-    if writer.session.subject is not None:
-        fences.check(subject=writer.session.subject)
-    quotas.charge(run=writer.run)
+def admit(session: Session, run: Run) -> None:
+    """Whether a model may be asked on the bill of an ended run. Raises SubjectFenced and QuotaExceeded."""
+    if session.subject is not None:
+        fences.check(subject=session.subject)
+    quotas.charge(run=run)
 
 
 async def now(*, session: Session, run: Run, definition: Definition, config_of, seq: int) -> str | None:
@@ -95,8 +113,7 @@ async def now(*, session: Session, run: Run, definition: Definition, config_of, 
     """
     settings = compaction_of(definition)
     assert settings is not None
-    if session.id in _tasks:
-        await asyncio.wait({_tasks[session.id]})
+    await over((_SUMMARY, session.id))
     writer = SummaryWriter(session=session, run=run, definition=definition, settings=settings, config_of=config_of)
     outcome = await bring_up_to(writer, seq)
     return outcome.code if isinstance(outcome, Refused) else None

@@ -7,11 +7,12 @@ the summary is to stand for, or when its agent says so.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from uuid import UUID
 
 from django.db import IntegrityError
 
 from agents import queries as catalogue
-from agents.definition import SUMMARISES, Compaction, Definition
+from agents.definition import SUMMARISES, Compaction, Definition, ModelBinding, ModelRef
 from agents.models import Provider
 from governance.domain import fences
 from governance.errors import LetheError, SubjectFenced
@@ -77,14 +78,8 @@ class SummaryWriter:
         return await in_thread(summaries.may_try, self.session)
 
     def _models(self) -> ModelSource:
-        """The model that the settings name, otherwise the agent's own with its fallbacks. Checks key and egress."""
-        binding = self.settings.summarization_model or self.definition.model
-        definition = Definition.model_validate({"name": "summary", "model": binding.model_dump(mode="json")})
-        names = {binding.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
-        rows = catalogue.providers_of(self.session.tenant_id).filter(name__in=names, is_disabled=False)
-        return ModelSource.from_definition(
-            definition, [self.config_of(row) for row in rows], first_event_timeout=_SILENCE, request_timeout=_LONGEST
-        )
+        """The model that the settings name, otherwise the agent's own with its fallbacks."""
+        return models_for(self.settings.summarization_model or self.definition.model, self.session.tenant_id, self.config_of)
 
     async def _failed(self, seq: int, code: str) -> Refused:
         logger.warning("session %s was not summarised: %s", self.session.id.hex, code)
@@ -101,6 +96,16 @@ class SummaryWriter:
     def _told(write: Callable, **values):
         with fences.told():
             return write(**values)
+
+
+def models_for(binding: ModelBinding | ModelRef, tenant_id: UUID, config_of: Callable[[Provider], ProviderConfig]) -> ModelSource:
+    """The models of a binding for work in the background. Checks key and egress; raises ModelFailed and LetheError."""
+    definition = Definition.model_validate({"name": "summary", "model": binding.model_dump(mode="json")})
+    names = {binding.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
+    rows = catalogue.providers_of(tenant_id).filter(name__in=names, is_disabled=False)
+    return ModelSource.from_definition(
+        definition, [config_of(row) for row in rows], first_event_timeout=_SILENCE, request_timeout=_LONGEST
+    )
 
 
 class Compactor:

@@ -19,7 +19,7 @@ from agents.definition import Definition
 from sessions.context import tokens, working_memory
 from sessions.context.assemble import assemble, input_limit
 from sessions.context.compaction import compaction_of
-from sessions.context.policies import Texts, added
+from sessions.context.policies import NOTHING, Texts, added
 from sessions.context.view import WORKING_MEMORY, Layer, Note, View
 from sessions.engine import providers, web_search
 from sessions.engine.budget import Budget
@@ -64,22 +64,25 @@ async def run_turn(
     deadline: float | None = None,
     notes: tuple[Note, ...] = (),
     system: tuple[SystemText, ...] = (),
+    texts: Texts = NOTHING,
     compactor: Compactor | None = None,
     budget: Budget | None = None,
 ) -> Outcome:
     """Carry the current turn on until it is answered, waits for a person, or its budget is spent.
 
     `instructions` are final. `deadline` is a time of `time.monotonic()`. `notes` are fenced texts for this turn, such
-    as recall, `system` what stands behind the instructions. Without a `compactor` the definition's strategy holds, with no summaries; without a `budget` its limits. Raises ModelFailed, RunStopped, and CancelledError after keeping what was paid for.
+    as recall, `system` what stands behind the instructions, `texts` what assembly policies may add. Without a `compactor`
+    the definition's strategy holds, with no summaries; without a `budget` its limits. Raises ModelFailed, RunStopped, and
+    CancelledError after keeping what was paid for.
     """
-    compactor = compactor or Compactor(compaction_of(definition))
-    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, system, compactor, budget or Budget(definition.limits, store))
+    compactor, budget = compactor or Compactor(compaction_of(definition)), budget or Budget(definition.limits, store)
+    turn = _Turn(definition, instructions, store, models, tools, deadline, notes, system, texts, compactor, budget)
     await turn.prepare_once()
     return await turn.run()
 
 
 class _Turn:
-    def __init__(self, definition, instructions, store, models, tools, deadline, notes, system, compactor, budget):
+    def __init__(self, definition, instructions, store, models, tools, deadline, notes, system, texts, compactor, budget):
         self.definition: Definition = definition
         self.instructions: str = instructions
         self.store: Store = store
@@ -91,9 +94,9 @@ class _Turn:
         self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in self.system)]))
         self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
-        self.watcher = Watcher(store, definition, most_calls=_most_calls(definition))
-        self.texts = Texts()
+        self.texts: Texts = texts
         self.budget: Budget = budget
+        self.watcher = Watcher(store, definition, budget, most_calls=_most_calls(definition))
         self.budget.deadline = self.deadline
         self.execution = Execution(store=store, tools=tools, budget=budget)
         # Answers of this run in the library's own parts, by their group: they go back to their author unchanged.

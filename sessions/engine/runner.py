@@ -18,7 +18,7 @@ from governance.errors import LetheError, SubjectFenced, storage_full
 from sessions import dispatch, notify
 from sessions.domain import executions, leases
 from sessions.domain.run_store import RunStore
-from sessions.engine import background, mcp_tools, wiring
+from sessions.engine import aggregating, background, mcp_tools, wiring
 from sessions.engine.errors import ModelFailed
 from sessions.engine.loop import run_turn
 from sessions.engine.providers import close_clients
@@ -161,7 +161,7 @@ async def _turn(job: "wiring.Job") -> dict:
         outcome = await run_turn(
             definition=job.definition, instructions=job.instructions, store=store, models=job.models, tools=job.tools, deadline=job.deadline,
             compactor=job.compactor, budget=job.budget, system=(*job.system, *await mcp_tools.read_texts(job.mcp)),
-            notes=job.notes,
+            notes=job.notes, texts=job.texts,
         )
         return {"status": outcome.status, "output": _output(job, outcome)}
     except ModelFailed as error:
@@ -208,6 +208,7 @@ async def _finished(job, ending: dict) -> None:
     reason = ending["stopped"] if "stopped" in ending else await _ended(job, ending)
     if reason is None:
         background.after_run(job)
+        aggregating.after_run(job)
         return
     if reason == "lease_lost":
         logger.warning("run %s lost its lease", job.run.id.hex)

@@ -51,10 +51,17 @@ class Refused:
 
 
 class Summariser:
-    """Writes summaries by the settings of one agent, of at most `cap` tokens. `paid` is told of every call."""
+    """Writes summaries by the settings of one agent, of at most `cap` tokens. `paid` is told of every call.
 
-    def __init__(self, models: ModelSource, settings: Compaction, paid: Paid, *, cap: int | None = None):
+    `may_grow`: the text stands for itself, and may be longer than what it was made from. `layer` names what was read in
+    the ledger.
+    """
+
+    def __init__(
+        self, models: ModelSource, settings: Compaction, paid: Paid, *, cap: int | None = None, may_grow: bool = False, layer: str = "summarised"
+    ):
         self.models, self.settings, self.paid, self.cap = models, settings, paid, cap
+        self.may_grow, self.layer = may_grow, layer
         prompt = settings.summarization_prompt
         self.instructions = f"{prompt}\n\n{_DATA_ONLY}" if prompt else texts.INSTRUCTIONS
         self.most = min(SUMMARY_TOKENS, cap or SUMMARY_TOKENS, (settings.trigger_tokens or SUMMARY_TOKENS * 4) // 4)
@@ -79,7 +86,7 @@ class Summariser:
         source = sum(item.tokens for item in items)
         # Reading and counting a long conversation takes a while: not on the event loop.
         text = await asyncio.to_thread(self._read, items)
-        most = max(1, min(self.most, (source + (earlier.tokens if earlier else 0)) // 2))
+        most = self.most if self.may_grow else max(1, min(self.most, (source + (earlier.tokens if earlier else 0)) // 2))
         asked = texts.request(text, earlier=earlier.text if earlier else None, most_tokens=most)
         asking = Asking(self.models, prepare=self._preparing(asked), listener=_Listener(self, items))
         try:
@@ -92,7 +99,7 @@ class Summariser:
     def _judged(self, answer: Answer, source: int, earlier: SummaryView | None) -> Written | Refused:
         text = clean(answer.said.text).strip()
         size = tokens.count(text, answer.candidate.family) + _INSTRUCTION_TOKENS // 10
-        replaced = source + (earlier.tokens if earlier else 0)
+        replaced = size + 1 if self.may_grow else source + (earlier.tokens if earlier else 0)
         is_cut = answer.cut or answer.finish_reason in ("length", "content_filter")
         refusal = texts.refusal(text, tokens=size, source_tokens=replaced, is_cut=is_cut)
         if refusal is None and self.settings.trigger_tokens and 2 * size > self.settings.trigger_tokens:
@@ -137,7 +144,7 @@ class Summariser:
             reasoning_tokens=usage.reasoning,
             is_estimated=usage.is_estimated,
             duration_ms=answer.duration_ms,
-            context=[{"layer": "summarised", "tokens": usage.input, "sources": list(ranges(items)), "left_out": []}],
+            context=[{"layer": self.layer, "tokens": usage.input, "sources": list(ranges(items)), "left_out": []}],
             price=provider.price,
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from agents.definition import Definition
 from sessions.context.observers import Alert, watch
 from sessions.context.policies import Text
+from sessions.engine.budget import Budget
 from sessions.engine.errors import HALTED, ModelFailed
 from sessions.engine.store import ItemView, Store
 
@@ -12,8 +13,8 @@ from sessions.engine.store import ItemView, Store
 class Watcher:
     """Tells each alert of a run once. State is only rows: what the items of a continued run show was told before."""
 
-    def __init__(self, store: Store, definition: Definition, *, most_calls: int):
-        self.store, self.limits, self.most_calls = store, definition.limits, most_calls
+    def __init__(self, store: Store, definition: Definition, budget: Budget, *, most_calls: int):
+        self.store, self.budget, self.most_calls = store, budget, most_calls
         # The assembly policy `alert` delivers to the model, and makes fatal alerts end the run.
         self.delivers = any(policy.kind == "alert" for policy in definition.assembly)
         self.alerts: list[Alert] = []
@@ -44,13 +45,13 @@ class Watcher:
         return tuple(Text(alert.code, f"[{alert.code}] {alert.message}") for alert in self.alerts) if self.delivers else ()
 
     def _used(self) -> dict[str, tuple[float, float | None]]:
-        spent, limits = self.store.spent(), self.limits
-        used: dict[str, tuple[float, float | None]] = {"maximum_iterations_per_request": (spent.model_calls, self.most_calls)}
+        own, spent, limits = self.store.spent(), self.budget.spent(), self.budget.limits
+        used: dict[str, tuple[float, float | None]] = {"maximum_iterations_per_request": (own.model_calls, self.most_calls)}
         if limits is not None:
             used |= {
                 "max_tokens_per_run": (spent.tokens, limits.max_tokens_per_run),
                 "max_cost_per_run": (float(spent.cost), limits.max_cost_per_run),
-                "max_seconds_per_run": (spent.seconds, limits.max_seconds_per_run),
+                "max_seconds_per_run": (own.seconds, limits.max_seconds_per_run),
                 "max_tool_calls": (spent.tool_calls, limits.max_tool_calls),
             }
         return used

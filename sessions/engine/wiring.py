@@ -1,7 +1,7 @@
 """From rows to a turn: everything the loop needs for one run, read in one database thread."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
@@ -15,8 +15,9 @@ from agents.models import Agent, McpServer, Provider
 from governance import sql
 from sessions.context import tokens
 from sessions.context.assemble import input_limit
+from sessions.context.policies import Texts
 from sessions.context.view import Note
-from sessions.domain import definitions, history, run_store, usage
+from sessions.domain import definitions, history, remembered, run_store, usage
 from sessions.domain.run_store import RunStore
 from sessions.engine import children, compacting, file_tools, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
@@ -51,6 +52,7 @@ class Job:
     system: tuple[SystemText, ...] = ()
     mcp: mcp_tools.Offered = mcp_tools.Offered()
     budget: Budget | None = None
+    texts: Texts = field(default_factory=Texts)
 
 
 def warm_up() -> None:
@@ -114,6 +116,9 @@ def load(run_id: UUID, fresh: Run | None = None) -> Job | None:
         budget=budget,
         system=offered.system,
         mcp=mcp,
+        texts=remembered.texts_for(
+            tenant_id=run.tenant_id, agent_id=run.agent_id, subject_id=run.subject_id, session_id=run.session_id, definition=definition
+        ),
     )
 
 

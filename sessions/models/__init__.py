@@ -1,3 +1,4 @@
+from sessions.models.aggregations import Aggregation
 from sessions.models.approvals import Approval, ApprovalRule
 from sessions.models.files import AgentFile, WorkspaceFile, WorkspaceUsage
 from sessions.models.quotas import Quota, QuotaCounter, QuotaReservation
@@ -7,6 +8,7 @@ from sessions.models.summaries import Summary
 
 __all__ = [
     "AgentFile",
+    "Aggregation",
     "Approval",
     "ApprovalRule",
     "Blob",

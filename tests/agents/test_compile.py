@@ -189,6 +189,8 @@ WARNINGS = [
     ({"assembly": [{"kind": "token_budget", "max_tokens": 5}, "alert"]}, "assembly.1", "policy_order"),
     ({"assembly": [{"kind": "token_budget", "max_tokens": 5}], "compaction": {"strategy": "truncation", "trigger_turns": 5}}, "assembly.0", "two_reductions"),
     ({"aggregation": ["working_memory"]}, "aggregation.0", "never_fires"),
+    ({"assembly": ["working_memory"]}, "assembly.0", "nothing_to_add"),
+    ({"assembly": ["episodic_memory"], "aggregation": [{"kind": "working_memory", "on_end": True}]}, "assembly.0", "nothing_to_add"),
     ({"layer_caps": {"history": 500}, "compaction": {"strategy": "truncation", "trigger_tokens": 600}}, "layer_caps.history", "cap_below_trigger"),
     ({"layer_caps": {"history": 20_000, "recall": 9_000}}, "layer_caps", "caps_over_window"),
 ]  # fmt: skip
@@ -219,6 +221,9 @@ ALLOWED = [
     {"response_format": {"kind": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}},
     {"instructions": "{{a}} {not} {{ 1 }} {{}}", "parameters": [{"name": "a", "kind": "number", "default": 1}]},
     {"tools": ["calculate"], "tool_settings": {"calculate": {"approval": "never", "max_output_chars": 100}}},
+    {"assembly": ["working_memory", {"kind": "episodic_memory", "max_episodes": 3, "transparent": True}, "alert", "conversation", {"kind": "token_budget", "max_tokens": 5000}],
+     "aggregation": [{"kind": "working_memory", "every_n_turns": 3}, {"kind": "conversation_summary", "on_end": True}]},
+    {"aggregation": [{"kind": "working_memory", "every_n_turns": 3}, {"kind": "conversation_summary", "on_end": True}]},
     {"layer_caps": {"recall": 1000, "working_memory": 500, "history": 10_000, "summary": 400}},
     {"metadata": {"anything": [1, {"Goes": None}]}},
 ]  # fmt: skip
@@ -315,8 +320,6 @@ def test_agents_with_files_can_be_published(tenant, changes):
 # --- What is not built yet -----------------------------------------------------------------------------------------
 
 SWITCHED_ON = {
-    "assembly": {"assembly": ["working_memory"]},
-    "aggregation": {"aggregation": ["working_memory"]},
     **{
         f"memory.{name}": {"memory": {name: True}}
         for name in (

@@ -150,7 +150,7 @@ def test_settings_that_are_not_built_are_marked():
     fields = all_fields()
 
     assert not fields["memory.enable_facts"].available
-    assert not fields["assembly"].available
+    assert fields["assembly"].available
     assert fields["memory.enable_todo"].available
     assert fields["compaction.strategy"].available
 

@@ -12,6 +12,7 @@ from governance.models import Subject, Tenant
 from sessions.files.store import version_of
 from sessions.models import (
     AgentFile,
+    Aggregation,
     Approval,
     ApprovalRule,
     Blob,
@@ -203,6 +204,16 @@ def workspace_file(session: Session, path: str | None = None, content: str = "te
     )  # fmt: skip
     made.refresh_from_db()
     return made
+
+
+def aggregation(session: Session, file: AgentFile | None = None, to_seq: int | None = None, **values: Any) -> Aggregation:
+    """That a file of the session's agent was made of its items, the first included."""
+    file = file or agent_file(session.agent, session.subject, f"/memory/conversations/{next(_numbers)}_{session.id.hex}.md")
+    return Aggregation.objects.create(
+        tenant_id=session.tenant_id, subject_id=session.subject_id, agent_id=session.agent_id, session_id=session.id,
+        owners=[session.id], from_seq=1, to_seq=to_seq or max(1, session.head_seq), turn=session.turns, path=file.path,
+        **{"kind": "conversation_summary", "file_id": file.id, "model": "demo/demo-1", **values},
+    )  # fmt: skip
 
 
 def summary(session: Session, to_seq: int | None = None, **values: Any) -> Summary:

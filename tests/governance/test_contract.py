@@ -28,6 +28,7 @@ def fill(agent, subject, name):
     by, session = make.lethe(agent.tenant), talk.conversation(agent, subject)
     talk.agent_file(agent, subject)
     make.archived(agent.tenant, session.id)
+    talk.aggregation(session)
     quota = Quota.objects.create(
         tenant=agent.tenant, scope="subject", scope_ref=subject.id.hex, subject_id=subject.id, measure="runs", period="day",
         limit=5,

@@ -212,6 +212,7 @@ def _assembly(definition: Definition, findings: Findings) -> None:
                 "Additions come first, then alerts, then reductions.",
             )
         stage = max(stage, own or 0)
+        _nothing_to_add(definition, number, policy.kind, findings)
         needs = {"sliding_window": "max_items", "token_budget": "max_tokens"}.get(policy.kind)
         if needs and getattr(policy, needs) is None:
             findings.error("policy_without_limit", f"{path}.{needs}", "Say how much is kept.")
@@ -223,6 +224,20 @@ def _assembly(definition: Definition, findings: Findings) -> None:
                 "Keep one of them.",
                 [Fix("Keep compaction", {path: None}), Fix("Keep this step", {"compaction.strategy": "none"})],
             )
+
+
+def _nothing_to_add(definition: Definition, number: int, kind: str, findings: Findings) -> None:
+    """A step that adds a file which nobody writes."""
+    writer = {"working_memory": "working_memory", "episodic_memory": "conversation_summary"}.get(kind)
+    keeps_files = definition.memory is not None and definition.memory.enable_file_memory
+    if writer and not keeps_files and not any(entry and entry.kind == writer for entry in definition.aggregation):
+        what = "working notes" if kind == "working_memory" else "summaries of conversations"
+        findings.warning(
+            "nothing_to_add",
+            f"assembly.{number}",
+            f"Nothing writes {what}, so there will be none to add.",
+            "Add what writes them under Aggregation.",
+        )
 
 
 def _aggregation(definition: Definition, findings: Findings) -> None:

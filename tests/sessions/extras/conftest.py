@@ -102,6 +102,7 @@ def fill(agent, subject, lethe):
     made.item(session, content={"text": f"I am {subject.id.hex}"})
     made.summary(session, text=f"The person is {subject.id.hex}")
     made.agent_file(agent, subject, content=f"Notes on {subject.id.hex}")
+    made.aggregation(session, made.agent_file(agent, subject))
     quota = quotas.create_quota(
         tenant_id=agent.tenant_id, scope="subject", scope_ref=subject.id.hex, measure="runs", period="day", limit=50, by=lethe
     )

@@ -152,6 +152,7 @@ def erase_in_a_batch(category, scope, chunk):
 def fill_more(agent, subject):
     session = made.conversation(agent, subject)
     made.agent_file(agent, subject)
+    made.aggregation(session)
     counter = QuotaCounter.objects.filter(subject_id=subject.id).first()
     QuotaReservation.objects.create(
         tenant_id=agent.tenant_id, subject_id=subject.id, counter=counter, run_id=session.runs.first().id, amount=1
