@@ -27,8 +27,10 @@ LAYERS = {
     "alerts": (gettext_lazy("Alerts"), "l5"),
     "assembly": (gettext_lazy("What is shown"), "l6"),
     "message": (gettext_lazy("This turn"), "l3"),
+    "summarised": (gettext_lazy("Read for a summary"), "l4"),
+    "written_down": (gettext_lazy("Read to be written down"), "l4"),
 }
-_IN_ITEMS = ("history", "message", "summary")
+_IN_ITEMS = ("history", "message", "summary", "summarised", "written_down")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,8 @@ def follow(*, limit: int = 200) -> int:
     """Delete files whose sources changed; returns how many rows were settled. What they say is written anew at the next
     occasion, from what is still there. Files of fenced subjects are left to the erasure, held ones stay unread."""
     settled = 0
-    for row in Aggregation.objects.filter(is_stale=True).order_by("created_at")[:limit]:
+    # In any order: what is held must not keep the others.
+    for row in Aggregation.objects.filter(is_stale=True).order_by("?")[:limit]:
         try:
             with fences.told(), transaction.atomic():
                 if row.file_id is not None:
@@ -148,7 +149,7 @@ def follow(*, limit: int = 200) -> int:
                 Aggregation.objects.filter(id=row.id).delete()
             settled += 1
         except LetheError as error:
-            logger.info("file %s stays for now: %s", row.path, error.code)
+            logger.debug("file %s stays for now: %s", row.path, error.code)
         except DatabaseError:
             logger.exception("file %s could not follow its sources", row.path)
     return settled

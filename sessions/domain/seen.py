@@ -20,6 +20,8 @@ from sessions.models import ModelCall, Run, Summary
 
 MOST_ITEMS = 200
 SKILLS = "skills"
+# What the calls after a run have read: for a summary, for notes.
+_READ_AFTERWARDS = ("summarised", "written_down")
 SHORTENED_REASON = "shortened to one line each"
 
 
@@ -46,7 +48,7 @@ def behind(*, run: Run, number: int, layer: str) -> Behind:
     report = next((entry for entry in call.context if entry.get("layer") == layer), None) if call else None
     if report is None:
         raise NotFound
-    if layer in (HISTORY, MESSAGE):
+    if layer in (HISTORY, MESSAGE, *_READ_AFTERWARDS):
         found = list(_items(run, report))
         return Behind(layer, found[:MOST_ITEMS], len(found) > MOST_ITEMS)
     reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SKILLS: _skills, SUMMARY: _summary}.get(layer, _notes)

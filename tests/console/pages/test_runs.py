@@ -263,6 +263,7 @@ def call_with_layers(run, session):
         {"layer": "history", "tokens": 30, "sources": ["2-3"], "left_out": [{"items": "3", "tokens": 9, "reason": "shortened to one line each"}]},
         {"layer": "working_memory", "tokens": 9, "sources": ["session state"], "left_out": [], "text": "Mode: plan."},
         {"layer": "message", "tokens": 9, "sources": ["4"], "left_out": []},
+        {"layer": "written_down", "tokens": 9, "sources": ["4"], "left_out": []},
     ]
     sessions.model_call(run, 3, context=layers)
     return summary
@@ -279,7 +280,7 @@ def test_each_part_of_the_bar_leads_to_its_text(viewer, run, call_with_layers):
         ("2", 'Agent calls find_order: {"id": 7}'),
         ("3", "[shortened] find_order answered with 10 characters, item 3 of this session."),
     ]
-    assert pieces(viewer, run, "message") == [("4", "Agent: It is on its way.")]
+    assert pieces(viewer, run, "message") == pieces(viewer, run, "written_down") == [("4", "Agent: It is on its way.")]
     assert pieces(viewer, run, "skills") == [("greeting v1", "How to greet.")]
     assert pieces(viewer, run, "working_memory") == [("session", "Mode: plan.")]
     ((name, described), own) = pieces(viewer, run, "tools")

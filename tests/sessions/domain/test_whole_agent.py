@@ -5,6 +5,7 @@ import pytest
 from agents.compile import compile_definition
 from agents.domain import definitions, transfer
 from agents.domain.demo import MODELS
+from agents.queries import agent_named
 from agents.schema import all_fields
 from governance.actors import system
 from governance.domain import subjects, tenants
@@ -33,6 +34,7 @@ EVERYTHING = {
     "tools": ["calculate", "count_text"],
     "tool_settings": {"calculate": {"approval": "never", "max_output_chars": 500, "timeout_s": 5}},
     "skills": ["greeting"],
+    "callable_agents": ["helper"],
     "harness": {
         "max_context_window_tokens": 20_000, "max_output_tokens": 1000, "maximum_iterations_per_request": 10,
         "harness_instructions": "Plan before you act.", "initial_mode": "execute",
@@ -57,7 +59,8 @@ EVERYTHING = {
     "limits": {"max_tokens_per_run": 100_000, "max_cost_per_run": 5, "max_seconds_per_run": 300, "max_tool_calls": 20},
     "metadata": {"team": "tests"},
 }  # fmt: skip
-# Available, and yet not in it: what only takes away, what excludes something else, what a demo provider does not have.
+# Available, and yet not in it: what only takes away, what excludes something else, what a demo provider does not have,
+# and what names a server.
 LEFT_OUT = {
     *(path for path in all_fields() if path.startswith("harness.disable_")),
     "compaction.max_context_window_tokens", "compaction.max_output_tokens", "compaction.tool_eviction_threshold",
@@ -114,6 +117,7 @@ def source(db):
     tenant = tenants.create_tenant(slug="source", name="Source")
     factory.provider(tenant, models=MODELS)
     factory.skill(tenant, "greeting")
+    factory.published(tenant, "helper", description="Helps.")
     agent = definitions.create_agent(tenant_id=tenant.id, document=EVERYTHING, by=system(tenant.id))
     definitions.publish(agent=agent, note="First", by=system(tenant.id))
     agent.refresh_from_db()
@@ -122,12 +126,14 @@ def source(db):
 
 @pytest.fixture
 def target(source):
-    """The same agent, imported into a tenant that has nothing but a provider."""
+    """The same agent, imported into a tenant that has nothing but a provider. Agents that it calls come first."""
     tenant = tenants.create_tenant(slug="target", name="Target")
     factory.provider(tenant, models=MODELS)
-    file = transfer.export_agent(agent=source, by=system(source.tenant_id))
-    assert transfer.check_import(tenant_id=tenant.id, document=file)["missing"] == []
-    return transfer.import_agent(tenant_id=tenant.id, document=file, by=system(tenant.id))
+    by = system(source.tenant_id)
+    files = [transfer.export_agent(agent=agent, by=by) for agent in (agent_named(tenant_id=source.tenant_id, name="helper"), source)]
+    lacking = transfer.check_import(tenant_id=tenant.id, document=files[1])["missing"]
+    assert [(entry["kind"], entry["name"]) for entry in lacking] == [("agent", "helper")]
+    return [transfer.import_agent(tenant_id=tenant.id, document=file, by=system(tenant.id)) for file in files][1]
 
 
 def converse(agent):
