@@ -40,11 +40,12 @@ EVERYTHING = {
         "harness_instructions": "Plan before you act.", "initial_mode": "execute",
     },
     "compaction": {
-        "strategy": "pipeline", "trigger_tokens": 400, "trigger_messages": 30, "trigger_turns": 4, "minimum_preserved_turns": 1,
+        "strategy": "summarization", "trigger_tokens": 5000, "trigger_messages": 30, "trigger_turns": 4, "minimum_preserved_turns": 1,
         "minimum_preserved_groups": 2, "summarization_prompt": "Keep names and numbers.", "summarization_model": MODEL,
         "background": False, "keep_dropped": True,
     },
-    "memory": {"enable_todo": True, "scope": "agent"},
+    "memory": {"enable_todo": True, "enable_file_memory": True, "enable_text_search": True, "scope": "agent"},
+    "workspace": {"enabled": True, "disable_read_approval": True},
     "layer_caps": {"recall": 2000, "working_memory": 2000, "history": 8000, "summary": 500},
     "assembly": [
         {"kind": "working_memory", "transparent": True}, {"kind": "episodic_memory", "max_episodes": 2, "transparent": True},
@@ -65,7 +66,7 @@ LEFT_OUT = {
     *(path for path in all_fields() if path.startswith("harness.disable_")),
     "compaction.max_context_window_tokens", "compaction.max_output_tokens", "compaction.tool_eviction_threshold",
     "compaction.truncation_threshold", "response_format.json_schema", "model.reasoning_effort", "model.settings",
-    "mcp_resource_uris", "model.provider", "model.model",
+    "workspace.read_only", "mcp_resource_uris", "model.provider", "model.model",
 }  # fmt: skip
 MESSAGES = [
     "The kettle with number 7 is blue and stands in the kitchen; Ada wants it back by Friday. " * 3,
@@ -76,8 +77,8 @@ MESSAGES = [
 ]
 
 
-def needs(path: str, document) -> bool:
-    """Whether a setting means nothing without another one that is not available yet."""
+def means_something(path: str) -> bool:
+    """Whether a setting does not wait for another one that is not available yet."""
     gates = {
         "memory.vector_collections": "memory.enable_vector_search",
         "memory.conversation_memory_search": "memory.enable_conversation_memory",
@@ -88,9 +89,6 @@ def needs(path: str, document) -> bool:
         "memory.extraction_topics": "memory.enable_extraction",
         "memory.extraction_model": "memory.enable_extraction",
         "memory.memory_pool": "memory.enable_extraction",
-        "workspace": "workspace.enabled",
-        "workspace.read_only": "workspace.enabled",
-        "workspace.disable_read_approval": "workspace.enabled",
     }
     return path not in gates or all_fields()[gates[path]].available
 
@@ -106,7 +104,7 @@ def is_set(path: str) -> bool:
 
 def test_every_available_setting_is_switched_on():
     """Whoever makes a setting available adds it to the agent above."""
-    expected = {path for path, entry in all_fields().items() if entry.available and needs(path, EVERYTHING)} - LEFT_OUT
+    expected = {path for path, entry in all_fields().items() if entry.available and means_something(path)} - LEFT_OUT
 
     assert {path for path in expected if not is_set(path)} == set()
 
