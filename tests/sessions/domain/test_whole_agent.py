@@ -37,7 +37,7 @@ EVERYTHING = {
     "callable_agents": ["helper"],
     "harness": {
         "max_context_window_tokens": 20_000, "max_output_tokens": 1000, "maximum_iterations_per_request": 10,
-        "harness_instructions": "Plan before you act.", "initial_mode": "execute",
+        "harness_instructions": "Plan before you act.", "initial_mode": "execute", "loop": {"max_iterations": 3},
     },
     "compaction": {
         "strategy": "summarization", "trigger_tokens": 5000, "trigger_messages": 30, "trigger_turns": 4, "minimum_preserved_turns": 1,
@@ -66,7 +66,7 @@ LEFT_OUT = {
     *(path for path in all_fields() if path.startswith("harness.disable_")),
     "compaction.max_context_window_tokens", "compaction.max_output_tokens", "compaction.tool_eviction_threshold",
     "compaction.truncation_threshold", "response_format.json_schema", "model.reasoning_effort", "model.settings",
-    "workspace.read_only", "mcp_resource_uris", "model.provider", "model.model",
+    "harness.enable_web_search", "workspace.read_only", "mcp_resource_uris", "model.provider", "model.model",
 }  # fmt: skip
 MESSAGES = [
     "The kettle with number 7 is blue and stands in the kitchen; Ada wants it back by Friday. " * 3,
