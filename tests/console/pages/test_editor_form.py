@@ -30,6 +30,7 @@ class Offered(Catalogue):
     providers = [Choice("demo", "demo")]
     models = [Choice("demo-1", "demo")]
     tools = [Choice("calculate", "calculate", "Calculates", "read"), Choice("send", "send", "Sends", "external")]
+    skills = [Choice("refunds", "refunds", "Money back.")]
     agents = [Choice("helper", "helper")]
 
 
