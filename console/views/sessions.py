@@ -25,7 +25,7 @@ from governance.models import Subject
 from sessions import queries
 from sessions.domain import blobs, compacting, transcripts
 from sessions.domain import sessions as session_verbs
-from sessions.models import Approval, Blob, Item, Session, Summary
+from sessions.models import Aggregation, Approval, Blob, Item, Session, Summary
 
 STATES = (("open", gettext_lazy("open")), ("closed", gettext_lazy("closed")), ("archived", gettext_lazy("archived")))
 
@@ -141,12 +141,14 @@ def _what_goes(agent_session) -> list[tuple[int, str]]:
     counts["items"] = Item.objects.filter(session_id=agent_session.pk).count()
     counts["files"] = Blob.objects.filter(session_id=agent_session.pk).count()
     counts["summaries"] = Summary.objects.filter(session_id=agent_session.pk).count()
+    counts["written"] = Aggregation.objects.filter(session_id=agent_session.pk, file_id__isnull=False).count()
     counts["approvals"] = Approval.objects.filter(session_id=agent_session.pk).count()
     nouns = (
         (counts["items"], ngettext("item of history", "items of history", counts["items"])),
         (counts["runs"], ngettext("run with its events and costs", "runs with their events and costs", counts["runs"])),
         (counts["files"], ngettext("attachment", "attachments", counts["files"])),
         (counts["summaries"], ngettext("summary", "summaries", counts["summaries"])),
+        (counts["written"], ngettext("file that was written of it", "files that were written of it", counts["written"])),
         (counts["approvals"], ngettext("approval", "approvals", counts["approvals"])),
     )
     return [(count, noun) for count, noun in nouns if count]

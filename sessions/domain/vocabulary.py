@@ -15,7 +15,9 @@ ABOUT = {
     "history.compacted": "Compaction changed the view of the history: what was summarised, shortened or dropped.",
     "memory.recalled": "Something from earlier was found and shown to the model.",
     "memory.written": "Something was kept for later conversations.",
-    "aggregation.completed": "Working notes or the summary of a conversation were written, or could not be.",
+    "aggregation.completed": (
+        "Working notes or the summary of a conversation were written, or could not be. Told behind the end of the run that pays for it."
+    ),
     "model.fallback_used": "A model did not answer, and another one took its place.",
     "mode.changed": "The session went from planning to executing, or back.",
     "alert": (

@@ -455,6 +455,15 @@ def test_session_deletion_names_what_goes_and_does_it(owner, conversation):
     assert [str(message) for message in response.context["messages"]] == ["Session The lost order is deleted."]
 
 
+def test_session_deletion_names_what_was_written_of_it(owner, conversation):
+    sessions.aggregation(conversation)
+    sessions.aggregation(conversation, kind="working_memory")
+
+    page = owner.get(address("session", conversation))
+
+    assert (2, "files that were written of it") in page.context["goes"]
+
+
 @pytest.mark.parametrize("name", ["session-details", "session-fork", "session-compact", "session-close", "session-reopen", "session-archive", "session-unarchive", "session-delete"])
 def test_session_is_not_changed_by_strangers_and_viewers(name, viewer, stranger, conversation):
     assert stranger.post(address(name, conversation)).status_code == 404
