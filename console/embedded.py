@@ -1,9 +1,10 @@
 """The PostgreSQL that Lethe brings along when no `DATABASE_URL` is set.
 
 One data directory, one unix socket, no network. Several processes may join the same server;
-the last one to leave stops it.
+the last one to leave stops it, also when others were killed and could not say that they left.
 """
 
+import atexit
 import logging
 import os
 import warnings
@@ -35,6 +36,8 @@ def start(data_dir: Path):
     global _server  # noqa: PLW0603 -- one server a process, kept alive until exit
     if _server is None:
         _server = _open(data_dir)
+        # Before the server's own, which counts those who were killed.
+        atexit.register(stop)
     return _server
 
 
@@ -42,8 +45,22 @@ def stop():
     """Leave the server; it stops when nobody else uses it."""
     global _server  # noqa: PLW0603
     if _server is not None:
+        with _server._lock:
+            for pid in _server.global_process_id_list.get_and_remove(0):
+                if not _is_alive(pid):
+                    _server.global_process_id_list.get_and_remove(pid)
         _server.cleanup()
         _server = None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def socket_directory(data_dir: Path) -> str:

@@ -72,6 +72,8 @@ class Lethe:
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(60)
         assert psutil.wait_procs(children, timeout=10)[1] == []
+        # The database is nobody's child, and ends with the last who uses it.
+        assert not (self.directory / "postgres" / "postmaster.pid").exists()
         self._reader.join(10)
         return code
 

@@ -119,7 +119,7 @@ def _publish_agent(client, url):
     assert client.post("/api/agents/fragile/publish", json={"note": "first"}).status_code in (200, 201)
 
 
-def _until(client, run_id, status, seconds=30):
+def _until(client, run_id, status, seconds=120):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = client.get(f"/api/runs/{run_id}").json()
