@@ -195,6 +195,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": [],
+    "PATH_CONVERTER_OVERRIDES": {"file": {"type": "string"}},
 }
 
 # Celery. With no broker configured, messages are files in the data directory. A lost or doubled message is

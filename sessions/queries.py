@@ -2,12 +2,13 @@
 
 from uuid import UUID
 
+from django.contrib.postgres.search import SearchQuery
 from django.db.models import QuerySet
 
 from governance.errors import NotFound
 from governance.ids import parse, shown
-from sessions.errors import SessionAmbiguous
-from sessions.models import Approval, ApprovalRule, Item, ModelCall, Run, Session, Summary
+from sessions.errors import FileUnknown, SessionAmbiguous
+from sessions.models import AgentFile, Approval, ApprovalRule, Item, ModelCall, Run, Session, Summary, WorkspaceFile
 
 # A list never reads what can be large: no state, no task, no request.
 _SLIM = ("state", "task", "shared")
@@ -152,3 +153,41 @@ def rule_by(*, tenant_id: UUID, ref: str) -> ApprovalRule:
     if found is None:
         raise NotFound
     return found
+
+
+def agent_files_of(
+    tenant_id: UUID,
+    *,
+    agent: str | None = None,
+    subject_id: UUID | None = None,
+    scope: str | None = None,
+    below: str | None = None,
+    words: str | None = None,
+) -> QuerySet[AgentFile]:
+    """Slim rows without their texts, newest change first. `below` is the beginning of paths; `words` are looked for in texts."""
+    found = AgentFile.objects.filter(tenant_id=tenant_id).defer("content", "search")
+    if agent is not None:
+        found = found.filter(agent__name=agent)
+    if subject_id is not None:
+        found = found.filter(subject_id=subject_id)
+    if scope is not None:
+        found = found.filter(subject_id__isnull=scope != "subject", agent_id__isnull=scope == "tenant")
+    if below:
+        found = found.filter(path__startswith=below if below.startswith("/") else f"/{below}")
+    if words:
+        found = found.filter(search=SearchQuery(words, search_type="websearch", config="simple"))
+    return found.select_related("agent").defer("content", "search", "agent__draft").order_by("-updated_at", "-id")
+
+
+def agent_file_by(*, tenant_id: UUID, ref: str, subject_id: UUID | None = None) -> AgentFile:
+    """With its text where that is in the row. `subject_id` is the credential's subject: it then sees its own files only."""
+    found = AgentFile.objects.filter(tenant_id=tenant_id, id=parse("fil", ref)).select_related("agent").defer("search", "agent__draft")
+    file = (found.filter(subject_id=subject_id) if subject_id is not None else found).first()
+    if file is None:
+        raise FileUnknown
+    return file
+
+
+def workspace_of(session: Session) -> QuerySet[WorkspaceFile]:
+    """Files of the session's workspace without their texts, by path."""
+    return WorkspaceFile.objects.filter(tenant_id=session.tenant_id, session_id=session.id).defer("content").order_by("path")

@@ -35,6 +35,9 @@ IF_MATCH = OpenApiParameter(
 IF_MATCH_OPTIONAL = OpenApiParameter(
     "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="The ETag of the state that is meant; any, when it is left out."
 )
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="`*` instead of `If-Match`: only if there is nothing yet."
+)
 
 
 class Problem(serializers.Serializer):

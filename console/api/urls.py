@@ -1,11 +1,13 @@
 """The routes of the API, each once: with and without a trailing slash."""
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, register_converter
+from django.urls.converters import PathConverter
 from django.urls.resolvers import RoutePattern
 
 from console.api.views import (
     agents,
     approvals,
+    files,
     governance,
     holds,
     mcp_servers,
@@ -17,6 +19,15 @@ from console.api.views import (
     skills,
     system,
 )
+
+
+class _FilePath(PathConverter):
+    """Slashes and everything else, line breaks too: what is no path is refused by its own rule."""
+
+    regex = r"[\s\S]+"
+
+
+register_converter(_FilePath, "file")
 
 
 class _Route(RoutePattern):
@@ -74,6 +85,12 @@ urlpatterns = [
     _route("sessions/<ref>/close", sessions.Close, "session-close"),
     _route("sessions/<ref>/reopen", sessions.Reopen, "session-reopen"),
     _route("sessions/<ref>/transcript", sessions.Transcript, "session-transcript"),
+    _route("sessions/<ref>/files", files.WorkspaceFiles, "session-files"),
+    _route("sessions/<ref>/files.zip", files.WorkspaceZip, "session-files-zip"),
+    _route("sessions/<ref>/files/<file:path>", files.WorkspaceFile, "session-file"),
+    _route("files", files.Files, "files"),
+    _route("files/search", files.SearchFiles, "file-search"),
+    _route("files/<id>", files.File, "file"),
     _route("runs", runs.Runs, "runs"),
     _route("runs/<id>", runs.Run, "run"),
     _route("runs/<id>/context", runs.Context, "run-context"),

@@ -29,6 +29,7 @@ ACTIONS = frozenset(
             "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted file_written"
             " file_deleted"
         ),
+        "file": "written deleted",
         "approval": "approved rejected expired withdrawn",
         "approval_rule": "created revoked",
         "quota": "created updated deleted",

@@ -20,6 +20,7 @@ from governance import sql
 from governance.domain import fences, links
 from governance.ids import uuid7
 from governance.models import HeldCopy
+from governance.text import clean
 from sessions import notify
 from sessions.errors import FileChanged, FileUnknown, StoreUnavailable
 from sessions.files import paths, store
@@ -82,6 +83,7 @@ class RowFiles:
         return not self._rows().exists()
 
     def write(self, path: str, text: str, expected: str | None = None) -> str:
+        text = clean(text)
         store.check_size(len(text.encode()), self._limit)
         with self._writing():
             row = self._locked(path) or self._made(path, text)

@@ -64,6 +64,11 @@ class AgentFile(TextFile):
             GinIndex(fields=["search"], name="agent_file_search"),
         ]
 
+    @property
+    def scope(self) -> str:
+        """Whose it is: subject, agent or tenant."""
+        return "subject" if self.subject_id else "agent" if self.agent_id else "tenant"
+
 
 class WorkspaceFile(TextFile):
     """A file of one session, which the agent and the application work on. It goes with the session."""

@@ -2,7 +2,7 @@
 
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import reverse
-from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.renderers import JSONRenderer
 
 from console.api import etag, pagination
 from console.api.authentication import BearerKey, BrowserSession
@@ -11,6 +11,7 @@ from console.api.errors import PreconditionRequired
 from console.api.operations import operation
 from console.api.serializers import governance as shapes
 from console.api.serializers import requests as request_shapes
+from console.api.views.responses import ZipRenderer
 from governance import queries
 from governance.domain import exports, identities, previews, receipts, requests, retention, subjects, trail
 from governance.errors import NotFound
@@ -176,14 +177,9 @@ class Receipt(RequestEndpoint):
         return found
 
 
-class ArchiveRenderer(BaseRenderer):
-    media_type = "application/zip"
-    format = "zip"
-
-
 class Archive(RequestEndpoint):
     permission = {"GET": "subject.export"}
-    renderer_classes = [ArchiveRenderer, JSONRenderer]
+    renderer_classes = [ZipRenderer, JSONRenderer]
 
     @operation("Download the archive of an export", query=shapes.ArchivePart, answers={(200, "application/zip"): bytes}, errors=(409, 503))
     def get(self, request, id):

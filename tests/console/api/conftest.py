@@ -102,6 +102,8 @@ def make_world(slug: str, mark: str) -> World:
     waiting = sessions.run(session=personal, status="awaiting_approval")
     approval = sessions.approval(waiting, arguments={"to": mark})
     rule = sessions.rule(agent, tool=f"tool_{mark}")
+    sessions.workspace_file(session, "notes/plan.md", f"Plan {mark}", written_by=mark)
+    agent_file = sessions.agent_file(agent, None, "/notes.md", f"notes {mark}", written_by=mark)
     quota = Quota.objects.create(tenant=tenant, scope="tenant", measure="runs", period="day", limit=1000)
     policy = RetentionPolicy.objects.create(tenant=tenant, category="runs", days=30)
     # A hold on a session that is not there keeps nothing of this world.
@@ -121,7 +123,7 @@ def make_world(slug: str, mark: str) -> World:
     member = governance.actor(tenant, "viewer", username=f"viewer-{mark}")
     world.things = {
         "person": person, "provider": provider, "skill": skill, "mcp_server": mcp_server, "agent": agent, "session": session, "personal": personal, "run": run,
-        "waiting": waiting, "approval": approval, "rule": rule, "quota": quota, "policy": policy, "hold": hold,
+        "waiting": waiting, "approval": approval, "rule": rule, "agent_file": agent_file, "quota": quota, "policy": policy, "hold": hold,
         "retention_run": retention_run, "request": request, "member": member,
         "membership": tenant.memberships.get(member_id=member.ref), "api_key": tenant.api_keys.get(name="application"),
     }  # fmt: skip

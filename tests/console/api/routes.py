@@ -90,6 +90,17 @@ CALLS = [
     Call("POST", "/sessions/{session}/close"),
     Call("POST", "/sessions/{session}/reopen"),
     Call("GET", "/sessions/{session}/transcript"),
+    Call("GET", "/sessions/{session}/files"),
+    Call("GET", "/sessions/{session}/files.zip"),
+    Call("GET", "/sessions/{session}/files/{file_path}"),
+    Call("PUT", "/sessions/{session}/files/{file_path}", {"content": "New"}, headers=ANY),
+    Call("DELETE", "/sessions/{session}/files/{file_path}"),
+    Call("GET", "/files"),
+    Call("POST", "/files", {"agent": "support", "scope": "agent", "path": "/new.md", "content": "New"}),
+    Call("GET", "/files/search", query="?agent=support&scope=agent&q=notes"),
+    Call("GET", "/files/{agent_file}"),
+    Call("PUT", "/files/{agent_file}", {"content": "New"}, headers=ANY),
+    Call("DELETE", "/files/{agent_file}"),
     Call("GET", "/runs"),
     Call("GET", "/runs/{run}"),
     Call("GET", "/runs/{run}/context"),
@@ -163,12 +174,13 @@ SHARED = {"/tools/{tool}"}
 _PREFIXES = {
     "session": "ses", "run": "run", "waiting": "run", "approval": "apr", "rule": "rul", "request": "req", "policy": "pol", "hold": "hld",
     "quota": "quo", "api_key": "key", "membership": "mem", "person": "sub",
+    "agent_file": "fil",
 }  # fmt: skip
 
 
 def ids(world) -> dict[str, str]:
     found = {name: f"{prefix}_{world.things[name].id.hex}" for name, prefix in _PREFIXES.items()}
-    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "mcp_server": world.mcp_server.name, "tool": "current_time"}
+    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "mcp_server": world.mcp_server.name, "tool": "current_time", "file_path": "notes/plan.md"}
 
 
 def declared() -> Iterator[tuple[str, str, type]]:
