@@ -10,7 +10,7 @@ from governance import ids
 from governance import queries as governance
 from governance.errors import NotFound
 from governance.models import ApiKey, Hold, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
-from sessions.models import Approval, ApprovalRule, Quota, Run, Session
+from sessions.models import AgentFile, Approval, ApprovalRule, Quota, Run, Session
 
 
 def may(permission):
@@ -72,6 +72,10 @@ def approval_for(request, ref, permission="approvals.read") -> Approval:
 
 def rule_for(request, ref, permission="approvals.read") -> ApprovalRule:
     return _one(request, ApprovalRule.objects.select_related("agent", "session"), permission, pk=ids.parse("rul", ref))
+
+
+def file_for(request, ref, permission="memory.read") -> AgentFile:
+    return _one(request, AgentFile.objects.select_related("agent"), permission, pk=ids.parse("fil", ref))
 
 
 def quota_for(request, ref, permission="usage.read") -> Quota:

@@ -62,6 +62,10 @@ GROUPS = (
         ),
     ),
     (
+        gettext_lazy("Remember"),
+        (Page("files", gettext_lazy("Files"), "memory.read", covers=("file",)),),
+    ),
+    (
         gettext_lazy("Govern"),
         (
             Page("subjects", gettext_lazy("Subjects"), "subject.search", covers=("subject",)),

@@ -13,6 +13,7 @@ from console.views import (
     corrections,
     editor,
     errors,
+    files,
     gallery,
     holds,
     mcp_servers,
@@ -30,6 +31,7 @@ from console.views import (
     subjects,
     tenant,
     tools,
+    workspace,
 )
 from console.views import help as help_pages
 
@@ -62,6 +64,10 @@ operate = [
     path("sessions/<str:ref>", sessions.session, name="session"),
     path("sessions/<str:ref>/items/<int:seq>", sessions.item, name="session-item"),
     path("sessions/<str:ref>/files/<str:sha256>", sessions.file, name="session-file"),
+    path("sessions/<str:ref>/workspace", workspace.files, name="session-workspace"),
+    path("sessions/<str:ref>/workspace.zip", workspace.archive, name="session-workspace-zip"),
+    path("sessions/<str:ref>/workspace/<path:path>/~delete", workspace.remove, name="session-workspace-delete"),
+    path("sessions/<str:ref>/workspace/<path:path>", workspace.file, name="session-workspace-file"),
     path("sessions/<str:ref>/details", sessions.details, name="session-details"),
     path("sessions/<str:ref>/fork", sessions.fork, name="session-fork"),
     path("sessions/<str:ref>/compact", sessions.compact, name="session-compact"),
@@ -133,6 +139,12 @@ build = [
     path("providers/<str:name>/edit", providers.provider_edit, name="provider-edit"),
     path("providers/<str:name>/test", providers.provider_test, name="provider-test"),
     path("providers/<str:name>/delete", providers.provider_delete, name="provider-delete"),
+]
+
+remember = [
+    path("files", files.file_list, name="files"),
+    path("files/<str:ref>", files.file_detail, name="file"),
+    path("files/<str:ref>/delete", files.file_delete, name="file-delete"),
 ]
 
 govern = [
@@ -212,3 +224,4 @@ api = [
 
 # Calls first: there are more of them, and addresses are tried in order.
 urlpatterns = [*api, *shell, *operate, *build, *govern, *settings]
+urlpatterns = [*shell, *operate, *build, *remember, *govern, *settings, *api]

@@ -1,5 +1,7 @@
 """Reads of sessions and runs. Every one takes the tenant; what is another's is not found."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from django.contrib.postgres.search import SearchQuery
@@ -12,6 +14,17 @@ from sessions.models import AgentFile, Approval, ApprovalRule, Item, ModelCall, 
 
 # A list never reads what can be large: no state, no task, no request.
 _SLIM = ("state", "task", "shared")
+
+
+@dataclass(frozen=True, slots=True)
+class FileCall:
+    """A tool call about a file. `outcome` is empty while it has no result."""
+
+    seq: int
+    name: str
+    outcome: str
+    run_id: UUID | None
+    at: datetime
 
 
 def sessions_of(
@@ -191,3 +204,20 @@ def agent_file_by(*, tenant_id: UUID, ref: str, subject_id: UUID | None = None) 
 def workspace_of(session: Session) -> QuerySet[WorkspaceFile]:
     """Files of the session's workspace without their texts, by path."""
     return WorkspaceFile.objects.filter(tenant_id=session.tenant_id, session_id=session.id).defer("content").order_by("path")
+
+
+def file_calls_of(session: Session, path: str) -> list[FileCall]:
+    """Calls of the session's agent that name a file of its workspace, newest first, at most 50."""
+    calls = list(
+        Item.objects.filter(
+            session_id=session.id, kind=Item.Kind.TOOL_CALL, content__name__startswith="file_access_", content__arguments__path=path
+        ).order_by("-seq")[:50]
+    )
+    results = Item.objects.filter(
+        session_id=session.id, kind=Item.Kind.TOOL_RESULT, content__id__in=[call.content["id"] for call in calls]
+    )
+    outcomes = {(item.run_id, item.content["id"]): item.content.get("outcome", "") for item in results}
+    return [
+        FileCall(call.seq, call.content["name"], outcomes.get((call.run_id, call.content["id"]), ""), call.run_id, call.created_at)
+        for call in calls
+    ]

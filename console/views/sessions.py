@@ -23,10 +23,12 @@ from governance.errors import LetheError, NotFound
 from governance.ids import shown
 from governance.models import Subject
 from sessions import queries
-from sessions.domain import blobs, compacting, transcripts
+from sessions.domain import blobs, compacting, transcripts, workspace
 from sessions.domain import sessions as session_verbs
-from sessions.models import Aggregation, Approval, Blob, Item, Session, Summary
+from sessions.models import Aggregation, Approval, Blob, Item, Session, Summary, WorkspaceFile
 
+# Files that the session's page lists; the others are on their own.
+FILES = 12
 STATES = (("open", gettext_lazy("open")), ("closed", gettext_lazy("closed")), ("archived", gettext_lazy("archived")))
 
 
@@ -120,6 +122,7 @@ def _detail(request, agent_session, transcript, **forms_given) -> dict:
         "parent": _parent(agent_session),
         "forks": list(queries.forks_of(agent_session)[:20]),
         "goes": _what_goes(agent_session),
+        **_workspace(agent_session),
         "summaries": list(queries.summaries_of(agent_session)[:6]),
         "details_form": DetailsForm(initial={"title": agent_session.title, "labels": ", ".join(agent_session.labels)}, auto_id="details-%s"),
         "fork_form": ForkForm(initial={"key": fork_key(agent_session.key)}, auto_id="fork-%s"),
@@ -127,6 +130,11 @@ def _detail(request, agent_session, transcript, **forms_given) -> dict:
         "may_decide": request.actor.may("approvals.decide"),
         **forms_given,
     }
+
+
+def _workspace(agent_session) -> dict:
+    found = workspace.files(session=agent_session)
+    return {"files": found[:FILES], "more_files": max(len(found) - FILES, 0)}
 
 
 def _parent(agent_session) -> Session | None:
@@ -140,6 +148,7 @@ def _what_goes(agent_session) -> list[tuple[int, str]]:
     counts = Session.objects.filter(pk=agent_session.pk).aggregate(runs=Count("runs"))
     counts["items"] = Item.objects.filter(session_id=agent_session.pk).count()
     counts["files"] = Blob.objects.filter(session_id=agent_session.pk).count()
+    counts["workspace"] = WorkspaceFile.objects.filter(session_id=agent_session.pk).count()
     counts["summaries"] = Summary.objects.filter(session_id=agent_session.pk).count()
     counts["written"] = Aggregation.objects.filter(session_id=agent_session.pk, file_id__isnull=False).count()
     counts["approvals"] = Approval.objects.filter(session_id=agent_session.pk).count()
@@ -147,6 +156,7 @@ def _what_goes(agent_session) -> list[tuple[int, str]]:
         (counts["items"], ngettext("item of history", "items of history", counts["items"])),
         (counts["runs"], ngettext("run with its events and costs", "runs with their events and costs", counts["runs"])),
         (counts["files"], ngettext("attachment", "attachments", counts["files"])),
+        (counts["workspace"], ngettext("file of its workspace", "files of its workspace", counts["workspace"])),
         (counts["summaries"], ngettext("summary", "summaries", counts["summaries"])),
         (counts["written"], ngettext("file that was written of it", "files that were written of it", counts["written"])),
         (counts["approvals"], ngettext("approval", "approvals", counts["approvals"])),

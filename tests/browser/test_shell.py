@@ -38,6 +38,7 @@ def furnished(tenant, member):
     session = sessions.session(agent, subject, key="case-4182")
     run = sessions.run(agent, session, subject=subject)
     sessions.turns(session, 3, run)
+    sessions.workspace_file(session, "notes/plan.md", "One\nTwo\n")
     waiting = sessions.run(agent, sessions.session(agent, subject), subject=subject, status="awaiting_approval")
     approval = sessions.approval(waiting)
     sessions.rule(agent)
@@ -59,6 +60,8 @@ def furnished(tenant, member):
         "skill": "claims",
         "skill-edit": "claims",
         "session": shown("ses", session.pk),
+        "session-workspace": shown("ses", session.pk),
+        "file": shown("fil", sessions.agent_file(session.agent, None).pk),
         "run": shown("run", run.pk),
         "approval": shown("apr", approval.pk),
         "agent": "research",
@@ -68,7 +71,7 @@ def furnished(tenant, member):
     plain = [
         "overview", "playground", "sessions", "runs", "approvals", "approval-history", "approval-rules",
         "agents", "agent-new", "agent-import", "tools", "skills", "skill-new", "mcp-servers", "mcp-server-new", "providers", "provider-new",
-        "subjects", "requests", "retention", "policy-new", "audit",
+        "subjects", "requests", "retention", "policy-new", "audit", "files",
         "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
         "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",
     ]  # fmt: skip
