@@ -223,5 +223,4 @@ api = [
 ]
 
 # Calls first: there are more of them, and addresses are tried in order.
-urlpatterns = [*api, *shell, *operate, *build, *govern, *settings]
-urlpatterns = [*shell, *operate, *build, *remember, *govern, *settings, *api]
+urlpatterns = [*api, *shell, *operate, *build, *remember, *govern, *settings]

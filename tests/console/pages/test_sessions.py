@@ -449,7 +449,7 @@ def test_session_deletion_names_what_goes_and_does_it(owner, conversation):
     response = owner.post(address("session-delete", conversation), follow=True)
 
     assert page.context["goes"] == [
-        (4, "items of history"), (1, "run with its events and costs"), (1, "attachment"), (1, "summary"), (1, "approval"),
+        (4, "items of history"), (1, "run with its events and costs"), (1, "attachment"), (1, "file of its workspace"), (1, "summary"), (1, "approval"),
     ]  # fmt: skip
     assert not Session.objects.filter(pk=conversation.pk).exists()
     assert [str(message) for message in response.context["messages"]] == ["Session The lost order is deleted."]
