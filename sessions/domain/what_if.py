@@ -11,7 +11,7 @@ from sessions.context import tokens
 from sessions.context.assemble import SEEN, assemble, input_limit
 from sessions.context.compaction import SHORTENED_TOKENS, compaction_of
 from sessions.context.policies import NOTHING, Texts, added
-from sessions.context.view import HISTORY, MESSAGE, SUMMARY, Step, View
+from sessions.context.view import HISTORY, MESSAGE, SUMMARY, Layer, Step, View
 from sessions.domain import remembered, summaries
 from sessions.domain.compacting import Outline, outline
 from sessions.models import ModelCall, Session
@@ -20,6 +20,8 @@ KEPT, SHORTENED, SUMMARISED, DROPPED = "kept", "shortened", "summarised", "dropp
 # A preview looks at the newest items only; a live run looks at fewer.
 MOST_ITEMS = 20_000
 MOST_PARTS = 500
+# What stands behind the instructions is as it was in the session's last call: texts of servers are read by runs only.
+_BEHIND = frozenset({"skills", "resources", "loop"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,12 @@ def of_session(*, session: Session, definition: Definition) -> Preview:
     items = outline(session, after_seq=max(0, session.head_seq - MOST_ITEMS))
     report = _last_report(session)
     tools = sum(layer["tokens"] for layer in report if layer.get("layer") == "tools")
+    system = [Layer(layer["layer"], layer["tokens"], tuple(layer["sources"])) for layer in report if layer.get("layer") in _BEHIND]
     texts = remembered.texts_for(
         tenant_id=session.tenant_id, agent_id=session.agent_id, subject_id=session.subject_id, session_id=session.id,
         definition=definition,
     )  # fmt: skip
-    return _preview(definition, session.tenant_id, items, stored=summaries.newest(session), tools=tools, texts=texts)
+    return _preview(definition, session.tenant_id, items, stored=summaries.newest(session), tools=tools, system=system, texts=texts)
 
 
 def of_messages(*, messages: Sequence[dict], tenant_id, definition: Definition) -> Preview:
@@ -80,11 +83,14 @@ def of_messages(*, messages: Sequence[dict], tenant_id, definition: Definition) 
 
 
 def _last_report(session: Session) -> list[dict]:
-    calls = ModelCall.objects.filter(run__session_id=session.id).order_by("-at")
+    """Of the newest call that was part of the conversation: not one that judged or summarised it."""
+    calls = ModelCall.objects.filter(run__session_id=session.id, context__contains=[{"layer": MESSAGE}]).order_by("-at")
     return calls.values_list("context", flat=True).first() or []
 
 
-def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored, tools: int, texts: Texts = NOTHING) -> Preview:
+def _preview(
+    definition: Definition, tenant_id, items: list[Outline], *, stored, tools: int, system: Sequence[Layer] = (), texts: Texts = NOTHING
+) -> Preview:
     provider = catalogue.provider_named(tenant_id=tenant_id, name=definition.model.provider)
     limits = catalogue.model_limits(provider, definition.model.model)
     window = _least(limits.get("context_window"), definition.harness and definition.harness.max_context_window_tokens)
@@ -96,7 +102,7 @@ def _preview(definition: Definition, tenant_id, items: list[Outline], *, stored,
     family = tokens.family(provider.kind, definition.model.model)
     notes = added(definition.assembly, texts, count=partial(tokens.count_again, family=family))
     view = assemble(
-        items, notes=notes, instructions=tokens.count_again(definition.instructions, family), tools=tools, limit=limit, output=output,
+        items, notes=notes, instructions=tokens.count_again(definition.instructions, family), tools=tools, system=system, limit=limit, output=output,
         compaction=settings, policies=definition.assembly, caps=definition.layer_caps, summary=summary, as_if_summarised=True,
     )  # fmt: skip
     return Preview(

@@ -166,6 +166,22 @@ def test_called_runs_spend_from_the_purse_of_their_caller(say, tenant, helper):
     assert spent[1:] == (Decimal(0), child_of(free).tool_calls)
 
 
+def test_run_that_goes_on_counts_what_it_had_called(say, tenant, helper):
+    from agents.definition import Definition
+    from sessions.engine.children import budget_for
+    from tests.sessions.engine.memory_store import MemoryStore
+
+    boss(tenant, "helper")
+    run = say(call(), agent_name="boss")
+    child, definition = child_of(run), Definition.model_validate(agents.document("boss", callable_agents=["helper"]))
+
+    again = budget_for(run, definition, MemoryStore(), is_fresh=False)
+    fresh = budget_for(run, definition, MemoryStore(), is_fresh=True)
+
+    assert (again.spent().tokens, again.spent().tool_calls) == (child.input_tokens + child.output_tokens, 1)
+    assert fresh.spent().tokens == 0
+
+
 def test_tool_calls_of_called_runs_count_for_the_caller(say, tenant, helper):
     boss(tenant, "helper", limits={"max_tool_calls": 1})
 

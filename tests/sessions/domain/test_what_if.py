@@ -37,6 +37,18 @@ def test_without_compaction_everything_is_kept(session):
     assert preview.window == 32_768
 
 
+def test_what_stands_behind_the_instructions_is_as_the_last_call_had_it(session):
+    run = factory.run(session=session)
+    said = [{"layer": "skills", "tokens": 70, "sources": ["claims v1"], "left_out": []}, {"layer": "tools", "tokens": 30}, {"layer": "message", "tokens": 9}]
+    factory.model_call(run, 1, context=said)
+    factory.model_call(run, 2, context=[{"layer": "judged", "tokens": 500, "sources": [], "left_out": []}])
+
+    layers = {layer["layer"]: layer["tokens"] for layer in looked_at(session, strategy="none").layers}
+
+    assert (layers["skills"], layers["tools"]) == (70, 30)
+    assert "judged" not in layers
+
+
 def test_long_tool_result_is_shortened(session):
     preview = looked_at(session, strategy="tool_result", trigger_tokens=2_500)
 
