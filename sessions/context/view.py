@@ -122,7 +122,7 @@ class View(Generic[T]):
         return sum(layer.tokens for layer in self.layers)
 
     def report(self, *, texts: bool = False) -> list[dict[str, Any]]:
-        """The layers; with `texts`, those of the session's own notes too."""
+        """The layers; with `texts`, what the ledger keeps of them: the session's own notes, short texts of the system."""
         return [layer.as_dict(texts=texts) for layer in self.layers]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 
 from agents.definition import Aggregate, Definition
 from governance import sql
@@ -130,9 +130,9 @@ def at_end(session_ids: Sequence[UUID]) -> None:
         dispatch.write_down(session_id)
 
 
-def not_to_be_shown(file_ids: Sequence[UUID]) -> set[UUID]:
-    """Those of these files that were made of something which changed or is gone."""
-    return set(Aggregation.objects.filter(file_id__in=file_ids, is_stale=True).values_list("file_id", flat=True))
+def hidden_files(tenant_id: UUID) -> QuerySet:
+    """Ids of files that were made of something which changed or is gone: they are not to be read any more."""
+    return Aggregation.objects.filter(tenant_id=tenant_id, is_stale=True, file_id__isnull=False).values("file_id")
 
 
 def follow(*, limit: int = 200) -> int:

@@ -1,7 +1,7 @@
 """The texts behind the layers of a context report: what the model was shown, read from where it is kept.
 
 Nothing is stored twice for this. Instructions and tools come from the version that the run followed, summaries and
-items from their rows and files as they are now, the session's own notes from the report. What was erased since is not there.
+items from their rows and files as they are now, the session's own notes and short texts from the report. What was erased since is not there.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from agents import tools as registry
 from agents.definition import Definition, normalise
-from agents.models import SkillVersion
 from governance.errors import NotFound
 from sessions.context.compaction import texts
 from sessions.context.view import HISTORY, INSTRUCTIONS, MESSAGE, SUMMARY, TOOLS
@@ -19,7 +18,6 @@ from sessions.files.rows import Writer
 from sessions.models import ModelCall, Run, Summary
 
 MOST_ITEMS = 200
-SKILLS = "skills"
 # What the calls after a run have read: for a summary, for notes.
 _READ_AFTERWARDS = ("summarised", "written_down")
 SHORTENED_REASON = "shortened to one line each"
@@ -27,7 +25,7 @@ SHORTENED_REASON = "shortened to one line each"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`source` is a number of an item, the name of a tool, a range, or another id of the report."""
+    """`source` is a number of an item, the name of a tool, a range, a path, or "call" for what the report itself keeps."""
 
     source: str
     text: str
@@ -51,7 +49,7 @@ def behind(*, run: Run, number: int, layer: str) -> Behind:
     if layer in (HISTORY, MESSAGE, *_READ_AFTERWARDS):
         found = list(_items(run, report))
         return Behind(layer, found[:MOST_ITEMS], len(found) > MOST_ITEMS)
-    reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SKILLS: _skills, SUMMARY: _summary}.get(layer, _notes)
+    reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SUMMARY: _summary}.get(layer, _notes)
     return Behind(layer, list(reader(run, report)))
 
 
@@ -73,14 +71,6 @@ def _tools(run: Run, report: dict) -> Iterator[Piece]:
     for name in report.get("sources") or ():
         tool = registry.get(name)
         yield Piece(name, tool.description if tool is not None else "")
-
-
-def _skills(run: Run, report: dict) -> Iterator[Piece]:
-    """The description of each version that was offered: the rest a model opens by tool."""
-    for source in report.get("sources") or ():
-        name, _space, number = source.rpartition(" v")
-        versions = SkillVersion.objects.filter(tenant_id=run.tenant_id, skill__name=name, number=int(number))
-        yield Piece(source, versions.values_list("document__description", flat=True).first() or "")
 
 
 def _summary(run: Run, report: dict) -> Iterator[Piece]:
@@ -119,7 +109,7 @@ def _items(run: Run, report: dict) -> Iterator[Piece]:
 
 def _notes(run: Run, report: dict) -> Iterator[Piece]:
     if report.get("text"):
-        yield Piece("session", report["text"])
+        yield Piece("call", report["text"])
     paths = [source for source in report.get("sources") or () if source.startswith("/")]
     if not paths:
         return

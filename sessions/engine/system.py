@@ -6,6 +6,9 @@ from typing import Any
 from sessions.context import tokens
 from sessions.context.view import Layer
 
+# A text that is longer is not kept with each call: a run may make many, and texts of servers may be long.
+KEPT_CHARACTERS = 2_000
+
 
 @dataclass(frozen=True, slots=True)
 class SystemText:
@@ -17,4 +20,5 @@ class SystemText:
     left_out: tuple[dict[str, Any], ...] = ()
 
     def as_layer(self, family: str) -> Layer:
-        return Layer(self.layer, tokens.count_again(self.text, family) if self.text else 0, self.sources, self.left_out)
+        count = tokens.count_again(self.text, family) if self.text else 0
+        return Layer(self.layer, count, self.sources, self.left_out, self.text if len(self.text) <= KEPT_CHARACTERS else "")

@@ -260,7 +260,7 @@ class ModelCall(Output):
 
 
 class BehindPiece(Output):
-    source = serializers.CharField(help_text="The number of an item, the name of a tool, a range, or another id of the report.")
+    source = serializers.CharField(help_text="The number of an item, the name of a tool, a range, a path, or `call` for what the report itself keeps.")
     text = serializers.CharField()
 
 

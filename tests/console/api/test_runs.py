@@ -323,7 +323,7 @@ def test_context_gives_texts_only_to_who_asks_for_them(api, path, world):
     opened = api.get(f"{path}/context/2/working_memory")
 
     assert listed == [{"layer": "working_memory", "tokens": 3, "sources": ["session state"], "left_out": []}]
-    assert opened.json() == {"layer": "working_memory", "pieces": [{"source": "session", "text": "Mode: plan."}], "is_cut": False}
+    assert opened.json() == {"layer": "working_memory", "pieces": [{"source": "call", "text": "Mode: plan."}], "is_cut": False}
     assert AuditEvent.objects.get(action="content.read").payload == {"what": "context"}
     assert api.get(f"{path}/context/2/history").status_code == 404
     assert api.get(f"{path}/context/7/working_memory").status_code == 404

@@ -13,7 +13,7 @@ from console import live, reading
 from governance.ids import shown
 from governance.models import AuditEvent
 from sessions.models import Run, RunEvent
-from tests.factories import agents, governance, sessions
+from tests.factories import governance, sessions
 
 pytestmark = pytest.mark.django_db
 
@@ -254,10 +254,9 @@ def test_opening_a_payload_is_audited(viewer, run):
 def call_with_layers(run, session):
     """A third call, with a part of every kind."""
     summary = sessions.summary(session, 2)
-    agents.skill(session.tenant, "greeting", description="How to greet.")
     layers = [
         {"layer": "instructions", "tokens": 300, "sources": ["definition"], "left_out": []},
-        {"layer": "skills", "tokens": 20, "sources": ["greeting v1"], "left_out": []},
+        {"layer": "skills", "tokens": 20, "sources": ["greeting v1"], "left_out": [], "text": "- greeting"},
         {"layer": "tools", "tokens": 40, "sources": ["current_time", "mode_set"], "left_out": []},
         {"layer": "summary", "tokens": 20, "sources": [f"{summary.from_seq}-{summary.to_seq}"], "left_out": []},
         {"layer": "history", "tokens": 30, "sources": ["2-3"], "left_out": [{"items": "3", "tokens": 9, "reason": "shortened to one line each"}]},
@@ -281,8 +280,8 @@ def test_each_part_of_the_bar_leads_to_its_text(viewer, run, call_with_layers):
         ("3", "[shortened] find_order answered with 10 characters, item 3 of this session."),
     ]
     assert pieces(viewer, run, "message") == pieces(viewer, run, "written_down") == [("4", "Agent: It is on its way.")]
-    assert pieces(viewer, run, "skills") == [("greeting v1", "How to greet.")]
-    assert pieces(viewer, run, "working_memory") == [("session", "Mode: plan.")]
+    assert pieces(viewer, run, "skills") == [("call", "- greeting")]
+    assert pieces(viewer, run, "working_memory") == [("call", "Mode: plan.")]
     ((name, described), own) = pieces(viewer, run, "tools")
     assert (name, own) == ("current_time", ("mode_set", ""))
     assert described
