@@ -69,6 +69,7 @@ GROUPS = (
         gettext_lazy("Govern"),
         (
             Page("subjects", gettext_lazy("Subjects"), "subject.search", covers=("subject",)),
+            Page("unattributed", gettext_lazy("Unattributed rows"), "subject.search", covers=("unattributed",)),
             Page("requests", gettext_lazy("Requests"), "request.read", covers=("request",), count="requests"),
             Page("retention", gettext_lazy("Retention"), "retention.read", covers=("retention", "policy")),
             Page("holds", gettext_lazy("Holds"), "hold.read", covers=("hold",)),

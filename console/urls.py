@@ -31,6 +31,7 @@ from console.views import (
     subjects,
     tenant,
     tools,
+    triage,
     workspace,
 )
 from console.views import help as help_pages
@@ -156,6 +157,12 @@ govern = [
     path("subjects/<str:ref>/export", subjects.export, name="subject-export"),
     path("subjects/<str:ref>/restrict", subjects.restrict, name="subject-restrict"),
     path("subjects/<str:ref>/merge", subjects.merge, name="subject-merge"),
+    path("subjects/<str:ref>/split", triage.split, name="subject-split"),
+    path("unattributed", triage.unattributed, name="unattributed"),
+    path("unattributed/<str:category>", triage.rows, name="unattributed-rows"),
+    path("unattributed/<str:category>/assign", triage.assign, name="unattributed-assign"),
+    path("unattributed/<str:category>/waive", triage.waive, name="unattributed-waive"),
+    path("unattributed/<str:category>/reopen", triage.reopen, name="unattributed-reopen"),
     path("subjects/<str:ref>/lift", subjects.lift, name="subject-lift"),
     path("requests", requests.request_list, name="requests"),
     path("requests/<str:ref>", requests.request_detail, name="request"),

@@ -18,6 +18,7 @@ from console.api.views import (
     sessions,
     skills,
     system,
+    triage,
 )
 
 
@@ -108,6 +109,11 @@ urlpatterns = [
     _route("subjects/<ref>/split", governance.SplitSubject, "subject-split"),
     _route("subjects/<ref>/export", governance.ExportSubject, "subject-export"),
     _route("subjects/<ref>/erase", governance.EraseSubject, "subject-erase"),
+    _route("unattributed", triage.Unattributed, "unattributed"),
+    _route("unattributed/<category>", triage.UnattributedRows, "unattributed-rows"),
+    _route("unattributed/<category>/assign", triage.AssignUnattributed, "unattributed-assign"),
+    _route("unattributed/<category>/waive", triage.WaiveUnattributed, "unattributed-waive"),
+    _route("unattributed/<category>/reopen", triage.ReopenUnattributed, "unattributed-reopen"),
     _route("subject-requests", governance.SubjectRequests, "subject-requests"),
     _route("subject-requests/<id>", governance.SubjectRequest, "subject-request"),
     _route("subject-requests/<id>/approve", requests.Approve, "subject-request-approve"),

@@ -36,7 +36,8 @@ ACTIONS = frozenset(
         "tenant": "created renamed settings_changed",
         "member": "created added removed roles_changed password_reset password_changed signed_in signed_out sign_in_failed",
         "api_key": "created revoked",
-        "subject": "searched restricted restriction_lifted identifier_added identifier_corrected erased merged split",
+        "subject": "searched restricted restriction_lifted identifier_added identifier_corrected erased merged split assigned",
+        "unattributed": "waived reopened",
         "request": (
             "received identity_asked first_answered previewed confirmed approved declined cancelled fenced drifted accepted_additions"
             " executing verifying completed failed extended expired alarm alarm_seen break_glass corrected"

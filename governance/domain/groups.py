@@ -65,6 +65,14 @@ def move(*, category: str, tenant_id: UUID, ids: list[UUID], target: Scope) -> d
     return {member.key: member.move_where(where, values, target) for member, where, values in conditions}
 
 
+def assign(*, category: str, tenant_id: UUID, ids: list[UUID], target: Scope) -> dict[str, int]:
+    """Give rows of nobody, with all of nobody's that goes along, to a subject. Rows by category."""
+    return {
+        member.key: member.move_where(f"{where} AND t.{_quote(member.subject_field)} IS NULL", values, target)
+        for member, where, values in _conditions(category, tenant_id, ids)
+    }
+
+
 def _apply(key: str, tenant_id: UUID, ids: list[UUID], *, anonymise: bool) -> dict[str, tuple[int, int]]:
     root = registry.get(key)
     done = {}

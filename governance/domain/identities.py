@@ -48,11 +48,11 @@ def merge(*, subject: Subject, other: Subject, by: Actor) -> Subject:
 
 
 def split(
-    *, subject: Subject, identifiers: Iterable[str] = (), rows: dict[str, list[UUID]] | None = None, by: Actor
+    *, subject: Subject, identifiers: Iterable[str | UUID] = (), rows: dict[str, list[UUID]] | None = None, by: Actor
 ) -> Subject:
     """Give some of the subject's identifiers and rows to a new subject, which is returned.
 
-    `identifiers` are values as the person is named by them; `rows` ids by category ("sessions"), which take along what
+    `identifiers` are values as the person is named by them, or their ids; `rows` ids by category ("sessions"), which take along what
     belongs to them. Raises Invalid when nothing or something else is named, and what `merge` raises.
     """
     _check(by, subject)
@@ -142,13 +142,17 @@ def _check_moved(source: Scope) -> None:
         raise NotMergeable(f"Rows of {', '.join(left)} cannot be moved to another subject.")
 
 
-def _named(subject: Subject, values: Iterable[str]) -> list[SubjectIdentifier]:
+def _named(subject: Subject, values: Iterable[str | UUID]) -> list[SubjectIdentifier]:
     own = {(row.kind, bytes(row.value_hmac)): row for row in SubjectIdentifier.objects.filter(subject=subject)}
+    by_id = {row.pk: row for row in own.values()}
     found: dict[UUID, SubjectIdentifier] = {}
     for value in values:
+        if isinstance(value, UUID) and value in by_id:
+            found[value] = by_id[value]
+            continue
         marks = (
             (kind, mark)
-            for kind, text in candidates(value)
+            for kind, text in candidates(str(value))
             for mark in crypto.identifier_hmacs(tenant_id=subject.tenant_id, kind=kind, value=text)
         )
         rows = [own[mark] for mark in marks if mark in own]

@@ -17,7 +17,7 @@ from django.core import signing
 from django.db import connection, transaction
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, clocks, closure, coverage, deadlines, protection, registry, rules
+from governance.domain import audit, clock, clocks, closure, coverage, deadlines, protection, registry, rules, triage
 from governance.domain.snapshots import snapshot
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
 from governance.ids import shown
@@ -104,9 +104,7 @@ def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
             held = category.held(scope=scope)
             counts = _with_mixed(category.count(plan=chunks), len(derived.mixed.get(category.key, ())))
             planned.append(Planned(category, chunks, with_held(counts, held), samples, held.grounds))
-        unattributed = sum(
-            category.unattributed(tenant_id=scope.tenant_id) for category in registry.categories().values() if with_samples
-        )
+        unattributed = triage.open_rows(tenant_id=scope.tenant_id) if with_samples else 0
     return Plan(epoch, planned, unattributed, derived)
 
 

@@ -28,7 +28,8 @@ def in_scope(policy: RetentionPolicy, category: TableCategory) -> QuerySet:
 def past(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
     """Rows in scope whose time has come, whatever else stands in the way."""
     rows = in_scope(policy, category).filter(**{f"{category.ages[policy.age_basis]}__lt": cutoff})
-    return rows.filter(_left_to_anonymise(category)) if policy.action == RetentionPolicy.Action.ANONYMISE else rows
+    # Otherwise a run would find the same rows again every day.
+    return rows.filter(category.left_to_anonymise()) if policy.action == RetentionPolicy.Action.ANONYMISE else rows
 
 
 def eligible(policy: RetentionPolicy, category: TableCategory, cutoff: datetime) -> QuerySet:
@@ -87,17 +88,3 @@ def measure(category: TableCategory, rows: QuerySet) -> tuple[int, int]:
             values,
         )
         return cursor.fetchone()
-
-
-def _left_to_anonymise(category: TableCategory) -> Q:
-    """Rows that anonymising would change: otherwise a run would find the same rows again every day."""
-    fields = {field.column: field for field in category.model._meta.concrete_fields}
-    left = Q()
-    for column, value in {category.subject_field: None, **category.anonymise}.items():
-        field = fields[column]
-        if value is None:
-            left |= Q(**{f"{field.attname}__isnull": False})
-        else:
-            left |= ~Q(**{field.attname: value})
-    return left
-

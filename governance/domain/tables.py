@@ -44,6 +44,8 @@ class TableCategory(DerivedRows, Category):
     - `eligible`: what must hold before retention takes a row, by the reason that is reported when it does not:
       {"active_run": Q(lease_run_id=None), "referenced": ~Exists(...)}.
     - `agent_field`: lookup of the agent's name ("agent__name"), where policies may be narrowed to one agent.
+    - `ownerless`: rows without a subject are about nobody by their nature, as a limit for all is, or follow another row.
+    - `named_in`: columns whose text may be what names a person, where a row has no subject: to suggest whose it is.
     - `method`: what erasure does. For "anonymise", `anonymise` gives the new values by column; the subject is
       always cleared. Retention may anonymise whatever has such values.
     - `sample_title`: a row's title in previews. Kept encrypted, shown to those who may read content.
@@ -93,6 +95,8 @@ class TableCategory(DerivedRows, Category):
         redact: tuple[str, ...] = (),
         restore: Callable[..., dict[str, Any]] | None = None,
         file: tuple[str, str, str] | None = None,
+        named_in: tuple[str, ...] = (),
+        ownerless: bool = False,
         eligible: Mapping[str, Q] | Q | None = None,
         agent_field: str = "",
         method: Literal["delete", "anonymise"] = "delete",
@@ -119,6 +123,7 @@ class TableCategory(DerivedRows, Category):
         self.export_fields, self.file_fields = export_fields, file
         self.provided, self.redact, self.restore = provided, tuple(redact), restore
         self.eligible = dict(eligible) if isinstance(eligible, Mapping) else {"not_eligible": eligible} if eligible else {}
+        self.named_in, self.ownerless = tuple(named_in), ownerless
         self.agent_field, self.method, self.anonymise, self.limit = agent_field, method, anonymise, limit
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
@@ -228,13 +233,28 @@ class TableCategory(DerivedRows, Category):
         )
         return Held(rows, size, tuple(grounds))
 
-    def unattributed(self, *, tenant_id: UUID) -> int:
-        """Only of rows that follow no parent: what hangs from them is nobody's for the same reason."""
+    def unowned(self, *, tenant_id: UUID) -> models.QuerySet:
+        """The tenant's rows that name no subject. Only rows without a parent: what hangs from one is nobody's for the same
+        reason. What was anonymised names nobody on purpose.
+        """
+        rows = self.model._default_manager.filter(**{self.tenant_field: tenant_id, f"{self.subject_field}__isnull": True})
+        if self.ownerless:
+            return rows.none()
         if self.group_of:
-            return 0
-        return self.model._default_manager.filter(
-            **{self.tenant_field: tenant_id, f"{self.subject_field}__isnull": True}
-        ).count()
+            rows = rows.filter(**{f"{self.group_of[1]}__isnull": True})
+        return rows.filter(self.left_to_anonymise()) if self.anonymise else rows
+
+    def unattributed(self, *, tenant_id: UUID) -> int:
+        return self.unowned(tenant_id=tenant_id).count()
+
+    def left_to_anonymise(self) -> Q:
+        """Rows whose values anonymising would still change."""
+        fields = {field.column: field for field in self.model._meta.concrete_fields}
+        left = Q()
+        for column, value in {self.subject_field: None, **self.anonymise}.items():
+            name = fields[column].attname
+            left |= Q(**{f"{name}__isnull": False}) if value is None else ~Q(**{name: value})
+        return left
 
     # -- changing
 
@@ -270,11 +290,6 @@ class TableCategory(DerivedRows, Category):
     def anonymise_where(self, where: str, values: list[Any]) -> tuple[int, int]:
         rows, size, _ = self._anonymise(where, values)
         return rows, size
-
-    def not_yet_anonymised(self) -> tuple[str, list[Any]]:
-        """A condition over alias `t` and its values: rows that anonymising would still change."""
-        settings, values = self._settings()
-        return " OR ".join(f"t.{column} IS DISTINCT FROM {mark}" for column, mark in settings), values
 
     def _delete(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
         # The hash is over what the DELETE itself returned: what goes is what was shown, in one pass.

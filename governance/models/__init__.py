@@ -16,7 +16,7 @@ from governance.models.requests import (
     SubjectRequest,
 )
 from governance.models.retention import ArchivedPart, RetentionPolicy, RetentionRun
-from governance.models.subjects import Fence, Subject, SubjectIdentifier, SubjectLink
+from governance.models.subjects import Fence, Subject, SubjectIdentifier, SubjectLink, UnattributedWaiver
 from governance.models.tenants import Tenant
 
 __all__ = [
@@ -52,4 +52,5 @@ __all__ = [
     "SubjectRequest",
     "SuppressedIdentifier",
     "Tenant",
+    "UnattributedWaiver",
 ]

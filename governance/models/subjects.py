@@ -101,6 +101,30 @@ class Fence(models.Model):
         return f"{self.mode} {self.subject_id}"
 
 
+class UnattributedWaiver(models.Model):
+    """Somebody looked at rows that name nobody and decided that they stay so: one row, or a category with an empty row_id."""
+
+    class Reason(models.TextChoices):
+        NOT_PERSONAL = "not_personal", "They are about nobody: a system, a test, something that all share"
+        CANNOT_TELL = "cannot_tell", "Whose they are cannot be found out any more"
+        OTHER = "other", "Another reason, on file elsewhere"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="+")
+    category = models.CharField(max_length=40)
+    row_id = models.CharField(max_length=120, blank=True)
+    reason = models.CharField(max_length=12, choices=Reason)
+    waived_by = models.CharField(max_length=64)
+    waived_by_label = models.CharField(max_length=200)
+    waived_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "category", "row_id"], name="unattributed_waived_once")]
+
+    def __str__(self):
+        return f"{self.category} {self.row_id}".strip()
+
+
 class SubjectLink(models.Model):
     """Another person in a row: who else it is by or about. The row's own subject has no link.
 

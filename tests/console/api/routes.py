@@ -120,6 +120,11 @@ CALLS = [
     Call("POST", "/subjects/{person}/split", {"identifiers": ["nobody"]}),
     Call("POST", "/subjects/{person}/export"),
     Call("POST", "/subjects/{person}/erase", {"preview_token": "x", "confirm": "person-1"}),
+    Call("GET", "/unattributed"),
+    Call("GET", "/unattributed/{unowned}"),
+    Call("POST", "/unattributed/{unowned}/assign", {"ids": ["00000000000000000000000000000001"], "subject": "person-1"}),
+    Call("POST", "/unattributed/{unowned}/waive", {"reason": "not_personal"}),
+    Call("POST", "/unattributed/{unowned}/reopen", {}),
     Call("GET", "/subject-requests"),
     Call("GET", "/subject-requests/{request}"),
     Call("POST", "/subject-requests", {"subject": "person-1", "kind": "rectify"}),
@@ -170,7 +175,7 @@ CALLS = [
     Call("GET", "/me"),
 ]
 # Answer by name or without a tenant: another tenant gets its own, or what everybody gets.
-SHARED = {"/tools/{tool}"}
+SHARED = {"/tools/{tool}", *(f"/unattributed/{{unowned}}{act}" for act in ("", "/waive", "/reopen"))}
 _PREFIXES = {
     "session": "ses", "run": "run", "waiting": "run", "approval": "apr", "rule": "rul", "request": "req", "policy": "pol", "hold": "hld",
     "quota": "quo", "api_key": "key", "membership": "mem", "person": "sub",
@@ -180,7 +185,7 @@ _PREFIXES = {
 
 def ids(world) -> dict[str, str]:
     found = {name: f"{prefix}_{world.things[name].id.hex}" for name, prefix in _PREFIXES.items()}
-    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "mcp_server": world.mcp_server.name, "tool": "current_time", "file_path": "notes/plan.md"}
+    return {**found, "agent": world.agent.name, "provider": world.provider.name, "skill": world.skill.name, "mcp_server": world.mcp_server.name, "tool": "current_time", "file_path": "notes/plan.md", "unowned": "sessions"}
 
 
 def declared() -> Iterator[tuple[str, str, type]]:

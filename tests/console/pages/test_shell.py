@@ -55,7 +55,7 @@ def test_every_page_asks_for_a_permission(tenant, sign_in):
     client = sign_in(tenant, "viewer")
     Membership.objects.filter(pk=client.membership.pk).update(roles=["privacy_approver"])
     allowed_to_all = OPEN | {"account", "prove", "change-password", "switch-tenant", "palette", "help", "help-definition", "help-permissions", "help-categories"}
-    allowed_to_approvers = {"subjects", "subject", "requests", "request", "request-progress", "request-receipt", "request-archive", "retention", "policy", "policy-runs", "holds", "hold", "audit", "audit-export"}
+    allowed_to_approvers = {"subjects", "subject", "requests", "request", "request-progress", "request-receipt", "request-archive", "retention", "policy", "policy-runs", "holds", "hold", "audit", "audit-export", "unattributed", "unattributed-rows"}
 
     opened = {name for name, address in pages() if client.get(address).status_code == 200} - allowed_to_all
 
@@ -178,7 +178,7 @@ def test_wrong_host_is_refused_without_a_trace(owner):
 
 def test_pages_have_no_inline_style_script_or_handler(owner, tenant):
     sessions.run(sessions.agent(tenant, "research"))
-    for name in ("overview", "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant", "audit", "tools", "subjects", "requests", "retention", "policy-new", "holds", "hold-new", "account", "change-password", "help", "help-definition", "help-permissions", "help-categories"):
+    for name in ("overview", "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant", "audit", "tools", "subjects", "unattributed", "requests", "retention", "policy-new", "holds", "hold-new", "account", "change-password", "help", "help-definition", "help-permissions", "help-categories"):
         page = owner.get(reverse(name)).content.decode()
         assert not re.search(r"<[^>]+\sstyle=", page), name
         assert not re.search(r"<[^>]+\son[a-z]+=", page), name
