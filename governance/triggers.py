@@ -110,6 +110,40 @@ DROP FUNCTION subject_key(uuid);
 """
 
 
+# A restriction forbids to use what is held on a person, not to note that somebody else's row names them: without the link
+# an erasure could not find that row. Any other fence refuses it.
+MENTION_GUARD = """
+CREATE OR REPLACE FUNCTION subject_guard_mention() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'writes for a subject need READ COMMITTED' USING ERRCODE = 'LE003';
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(subject_key(NEW.subject_id));
+    IF EXISTS (SELECT FROM governance_fence WHERE subject_id = NEW.subject_id AND lifted_at IS NULL AND mode <> 'restrict') THEN
+        RAISE EXCEPTION 'a fence is open for this subject' USING ERRCODE = 'LE001';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE TRIGGER subject_guard BEFORE UPDATE ON governance_subjectlink
+FOR EACH ROW EXECUTE FUNCTION subject_guard();
+CREATE OR REPLACE TRIGGER subject_guard_link BEFORE INSERT ON governance_subjectlink
+FOR EACH ROW WHEN (NEW.role <> 'mentioned') EXECUTE FUNCTION subject_guard();
+CREATE OR REPLACE TRIGGER subject_guard_mention BEFORE INSERT ON governance_subjectlink
+FOR EACH ROW WHEN (NEW.role = 'mentioned') EXECUTE FUNCTION subject_guard_mention();
+"""
+_NO_MENTION_GUARD = """
+DROP TRIGGER subject_guard_mention ON governance_subjectlink;
+DROP TRIGGER subject_guard_link ON governance_subjectlink;
+DROP FUNCTION subject_guard_mention();
+"""
+
+
+def mention_guard() -> RunSQL:
+    """The migration operation that lets links of mentioned people be made under a restriction."""
+    return RunSQL(MENTION_GUARD, _NO_MENTION_GUARD)
+
+
 def functions() -> RunSQL:
     """The migration operation that makes the functions. Once, in governance."""
     return RunSQL(CREATE_FUNCTIONS + GUARD_FUNCTIONS, DROP_FUNCTIONS)

@@ -6,15 +6,16 @@ erasure begins and then rebuilt from those alone; where that fails twice, or the
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import structlog
 from django.db import transaction
 from django.db.models import Q
 
-from governance.domain import clock, fences, jobs, lineage, registry
+from governance.domain import clock, coverage, fences, jobs, lineage, registry
 from governance.domain.category import Ref, Scope
 from governance.domain.lineage import Source
-from governance.errors import LetheError
+from governance.errors import Held, LetheError
 from governance.models import Lineage, Regeneration, SubjectLink, SubjectRequest
 
 log = structlog.get_logger("lethe.governance")
@@ -31,13 +32,22 @@ class RegenerationFailed(LetheError):
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Keys of derived rows by category: `also` go with the subject's rows, `mixed` are rebuilt, with their depth."""
+    """Keys of derived rows by category: `also` go with the subject's rows, `mixed` are rebuilt, with their depth. `held` would
+    be rebuilt, but a hold keeps them as they are; they are hidden until it is released.
+    """
 
     also: dict[str, list[str]] = field(default_factory=dict)
     mixed: dict[str, dict[str, int]] = field(default_factory=dict)
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def as_json(self) -> dict:
-        return {"also": self.also, "mixed": self.mixed}
+        return {"also": self.also, "mixed": self.mixed, "held": self.held}
+
+    @property
+    def rebuilt(self) -> dict[str, dict[str, int]]:
+        """All rows with other sources, held or not."""
+        keys = sorted({*self.mixed, *self.held})
+        return {key: {**self.mixed.get(key, {}), **self.held.get(key, {})} for key in keys}
 
 
 def of(scope: Scope) -> Closure:
@@ -93,37 +103,60 @@ def _sole(scope: Scope, reached: set[Ref], written: set[Ref]) -> set[Ref]:
         sole -= supported - written
 
 
+def with_holds(tenant_id: UUID, closure: Closure) -> Closure:
+    """The closure as holds leave it now: what they keep from changing is not rebuilt."""
+    mixed: dict[str, dict[str, int]] = {}
+    held: dict[str, dict[str, int]] = {}
+    for key, rows in closure.rebuilt.items():
+        kept = coverage.held_among(tenant_id, key, rows) if registry.get(key).on_hold == "refuse" else set()
+        for row_id, depth in rows.items():
+            (held if row_id in kept else mixed).setdefault(key, {})[row_id] = depth
+    return replace(closure, mixed=mixed, held=held)
+
+
 def extend(scope: Scope, closure: Closure) -> Scope:
-    """The scope with the derived rows that go along."""
-    return replace(scope, also={key: tuple(ids) for key, ids in closure.also.items()})
+    """The scope with the derived rows that go along, and with those that would be rebuilt if they were not held."""
+    also = {key: list(ids) for key, ids in closure.also.items()}
+    for key, rows in closure.held.items():
+        also.setdefault(key, []).extend(sorted(rows))
+    return replace(scope, also={key: tuple(ids) for key, ids in also.items()})
 
 
 def stored(request: SubjectRequest) -> Closure:
     """As the request's plan has it."""
     kept = (request.preview or {}).get("derived") or {}
-    return Closure(kept.get("also", {}), kept.get("mixed", {}))
+    return Closure(kept.get("also", {}), kept.get("mixed", {}), kept.get("held", {}))
 
 
 def hide(*, lease: jobs.Lease, request: SubjectRequest) -> None:
     """Take derived rows with other sources out of every read path, before their sources go. Doing it twice is harmless."""
-    mixed = stored(request).mixed
-    if not mixed:
+    known = stored(request)
+    if not known.rebuilt:
         return
     with transaction.atomic():
         lease.renew(progress_at=clock.ClockTime())
-        for key, rows in mixed.items():
+        for key, rows in known.rebuilt.items():
             registry.get(key).hide(tenant_id=request.tenant_id, ids=sorted(rows))
-            Regeneration.objects.bulk_create(
-                (
-                    Regeneration(request=request, tenant_id=request.tenant_id, category=key, row_id=row_id, depth=depth)
-                    for row_id, depth in rows.items()
-                ),
-                ignore_conflicts=True,
-            )
+        _intend(request, known.mixed)
+
+
+def _intend(request: SubjectRequest, mixed: dict[str, dict[str, int]]) -> None:
+    Regeneration.objects.bulk_create(
+        (
+            Regeneration(request=request, tenant_id=request.tenant_id, category=key, row_id=row_id, depth=depth)
+            for key, rows in mixed.items()
+            for row_id, depth in rows.items()
+        ),
+        ignore_conflicts=True,
+    )
 
 
 def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
-    """Rebuild or delete what is hidden, sources first. Raises RegenerationFailed while something may be tried again."""
+    """Rebuild or delete what is hidden, sources first. What a hold keeps is left for the request that follows this one.
+
+    Raises RegenerationFailed while something may be tried again.
+    """
+    _look_at_holds(lease, request)
     failed = False
     pending = Regeneration.objects.filter(request=request, outcome="")
     for row in pending.order_by("depth", "id"):
@@ -133,7 +166,10 @@ def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
         # What only mentions the person may be derived from nothing; it is rebuilt from itself.
         is_orphan = not sources and bool(lineage.of_children(request.tenant_id, [Ref(row.category, row.row_id)]))
         if row.attempts >= ATTEMPTS or is_due or is_orphan:
-            _end(lease, row, lambda row=row: _delete(row))
+            try:
+                _end(lease, row, lambda row=row: _delete(row))
+            except Held:
+                _leave(lease, request, row)
         elif not _rebuild(lease, row, sources):
             row.attempts += 1
             row.save(update_fields=["attempts"])
@@ -147,9 +183,50 @@ def settle(*, lease: jobs.Lease, request: SubjectRequest) -> None:
             of_sources = list(of_tenant.filter(parent_subject_id=request.subject_id))
             # What a hold keeps is still the source of what was derived from it.
             living = lineage.alive(request.tenant_id, {lineage.parent_of(edge) for edge in of_sources})
-            of_tenant.filter(pk__in=[edge.pk for edge in of_sources if lineage.parent_of(edge) not in living]).delete()
-            for key, ids in stored(request).also.items():
-                of_tenant.filter(child_category=key, child_id__in=ids).delete()
+            # And what a hold keeps has to be found again when it is released.
+            known = stored(request)
+            also = {Ref(key, row_id) for key, ids in known.also.items() for row_id in ids}
+            kept = lineage.alive(request.tenant_id, also) | {Ref(key, row_id) for key, rows in known.held.items() for row_id in rows}
+            gone = [edge.pk for edge in of_sources if lineage.parent_of(edge) not in living and lineage.child_of(edge) not in kept]
+            of_tenant.filter(pk__in=[*gone, *(edge.pk for edge in lineage.of_children(request.tenant_id, also - kept))]).delete()
+
+
+def _look_at_holds(lease: jobs.Lease, request: SubjectRequest) -> None:
+    """Holds come and go while a request is carried out: what is held by now waits, what no longer is will be rebuilt.
+
+    No lock is needed: a hold that arrives after this look has the rebuilding refused, and it is looked at again.
+    """
+    known = stored(request)
+    ended = set(Regeneration.objects.filter(request=request).exclude(outcome="").values_list("category", "row_id"))
+    now, mixed, held = with_holds(request.tenant_id, known), {}, {}
+    for key, rows in known.rebuilt.items():
+        for row_id, depth in rows.items():
+            waits = row_id in now.held.get(key, {}) and (key, row_id) not in ended
+            (held if waits else mixed).setdefault(key, {})[row_id] = depth
+    if (mixed, held) == (known.mixed, known.held):
+        return
+    with transaction.atomic():
+        lease.renew()
+        _keep(request, replace(known, mixed=mixed, held=held))
+        for key, rows in held.items():
+            Regeneration.objects.filter(request=request, category=key, row_id__in=rows, outcome="").delete()
+        _intend(request, mixed)
+
+
+def _leave(lease: jobs.Lease, request: SubjectRequest, row: Regeneration) -> None:
+    """A row that may be changed under its hold, and not deleted."""
+    known = stored(request)
+    mixed = {key: {one: depth for one, depth in rows.items() if (key, one) != (row.category, row.row_id)} for key, rows in known.mixed.items()}
+    held = {**known.held, row.category: {**known.held.get(row.category, {}), row.row_id: row.depth}}
+    with transaction.atomic():
+        lease.renew()
+        _keep(request, replace(known, mixed=mixed, held=held))
+        row.delete()
+
+
+def _keep(request: SubjectRequest, closure: Closure) -> None:
+    request.preview = {**(request.preview or {}), "derived": closure.as_json()}
+    SubjectRequest.objects.filter(pk=request.pk).update(preview=request.preview)
 
 
 def outcomes(request: SubjectRequest) -> dict[str, dict[str, int]]:

@@ -57,6 +57,16 @@ def with_names(scope: Scope) -> Scope:
     return replace(scope, spared={**scope.spared, **names})
 
 
+def held_among(tenant_id: UUID, key: str, ids: Iterable[str]) -> set[str]:
+    """Those of a category's rows, by key, that a hold covers now."""
+    category = registry.get(key)
+    spares, ids = _spares(category, in_force(tenant_id)), sorted(ids)
+    if not spares or not ids:
+        return set()
+    any_of_them = "(" + " OR ".join(f"({spare.sql}) IS TRUE" for spare in spares) + ")"
+    return category.alive(tenant_id=tenant_id, ids=ids, covered=(any_of_them, [value for spare in spares for value in spare.values]))
+
+
 def held_of(scope: Scope) -> dict[str, Held]:
     """What the scope spares, by category; only where there is something."""
     found = {key: _held(scope, key) for key in scope.spared}

@@ -52,13 +52,17 @@ class DerivedRows:
             cursor.execute(f"UPDATE {self.table} t SET {column} = %s WHERE {where}", [target.subject_id, *values])
             return cursor.rowcount
 
-    def alive(self, *, tenant_id: UUID, ids: list[str], not_of: UUID | None = None) -> set[str]:
+    def alive(
+        self, *, tenant_id: UUID, ids: list[str], not_of: UUID | None = None, covered: tuple[str, list[Any]] = ("TRUE", [])
+    ) -> set[str]:
+        """`covered` is a further condition over alias `t`, and its values."""
         quote = connection.ops.quote_name
         row_key = " || ':' || ".join(f"t.{quote(column)}::text" for column in self.order)
         foreign = f" AND t.{quote(self.subject_field)} IS DISTINCT FROM %s" if not_of else ""
         with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT {row_key} FROM {self.table} t WHERE {self._named()}{foreign}", [tenant_id, ids, *([not_of] if not_of else [])]
+                f"SELECT {row_key} FROM {self.table} t WHERE {self._named()}{foreign} AND {covered[0]}",
+                [tenant_id, ids, *([not_of] if not_of else []), *covered[1]],
             )
             return {found for (found,) in cursor.fetchall()}
 

@@ -102,8 +102,8 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
         category.quiesce(scope=scope, deadline=deadline)
     fences.open_fence(subject=request.subject, mode=Fence.Mode.ERASE, by=by, request=request)
     lease.renew()
-    plan = previews.take_plan(previews.with_holds(scope), with_samples=False)
-    drift = [] if plan.digest == request.digest else _drift(request, plan)
+    plan = previews.take_plan(scope, sparing=True, with_samples=False)
+    drift = [] if plan.digest == request.digest else previews.difference(request, plan)
     is_accepted = bool(drift) and _may_accept(request, drift)
     if is_accepted or not drift:
         # From here on there is no way back, so a restored backup has to learn of it.
@@ -123,22 +123,6 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
         else:
             lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime())
             _record("request.executing", request, by)
-
-
-def _drift(request: SubjectRequest, plan: previews.Plan) -> list[dict[str, Any]]:
-    """What was added or changed since the preview, by category. Rows that went are no drift: less is left to erase."""
-    drift = []
-    for planned in plan.categories:
-        key = planned.category.key
-        seen = _versions(PlanChunk.objects.filter(request=request, category=key).values_list("fingerprints", flat=True))
-        now = _versions(chunk.fingerprints for chunk in planned.chunks)
-        added = sum(row not in seen for row in now)
-        changed = sum(row in seen and seen[row] != version for row, version in now.items())
-        mixed, known = plan.derived.mixed.get(key, {}), closure.stored(request).mixed.get(key, {})
-        added += len(set(mixed) - set(known))
-        if added or changed:
-            drift.append({"key": key, "added": added, "changed": changed})
-    return drift
 
 
 def _may_accept(request: SubjectRequest, drift: list[dict[str, Any]]) -> bool:
@@ -165,12 +149,6 @@ def _accept(request: SubjectRequest, plan: previews.Plan, drift: list[dict[str, 
             accepted[key] = {"added": more, "gone": gone}
     previews.store_chunks(request, plan)
     return {**request.preview, "accepted": accepted, "derived": plan.derived.as_json()}
-
-
-def _versions(prints) -> dict[bytes, bytes]:
-    """Key hash to version hash, from chunks' fingerprints."""
-    data = b"".join(bytes(part) for part in prints)
-    return {data[at : at + 8]: data[at + 8 : at + 16] for at in range(0, len(data), 16)}
 
 
 # -- executing: chunk by chunk, each with its step
@@ -253,7 +231,7 @@ def _verify(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -
         ledger.acknowledge("erase_finished", request=request)
         is_partial = bool(coverage.held_of(scope))
         everything = registry.Scope(scope.tenant_id, scope.subject_id)
-        _complete(lease, request, scope, previews.take_plan(everything, with_samples=False) if is_partial else None)
+        _complete(lease, request, scope, previews.take_plan(everything, sparing=False, with_samples=False) if is_partial else None)
         return False
     preview = request.preview or {}
     late, freed = dict(preview.get("late", {})), dict(preview.get("freed", {}))

@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from governance import queries
 from governance.actors import Actor, system
-from governance.domain import audit, clock, coverage, fences, jobs, keeping, ledger, registry
+from governance.domain import audit, clock, closure, coverage, fences, jobs, keeping, ledger, registry
 from governance.domain.snapshots import snapshot
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -354,9 +354,10 @@ def resume_waiting(*, tenant_id: UUID) -> list[SubjectRequest]:
 
 def _resume(request: SubjectRequest) -> bool:
     """Carry a follow-up on when nothing of its subject is held any more: it was shown and approved before."""
-    if coverage.held_of(coverage.spare(registry.Scope(request.tenant_id, request.subject_id))):
+    if coverage.held_of(coverage.spare(_waiting_scope(request))):
         return False
-    waiting = SubjectRequest.objects.filter(pk=request.pk, state=SubjectRequest.State.PREVIEWED)
+    # Where more was shown since than anybody confirmed, somebody has to confirm it.
+    waiting = SubjectRequest.objects.filter(pk=request.pk, state=SubjectRequest.State.PREVIEWED).exclude(reason="")
     if not waiting.update(
         state=SubjectRequest.State.FENCING, attempts=0, lease_until=None, failure=None, previewed_at=clock.ClockTime()
     ):
@@ -376,7 +377,14 @@ def _follow_ups(tenant_id: UUID) -> QuerySet[SubjectRequest]:
 
 
 def _covers(hold: Hold, request: SubjectRequest) -> bool:
-    return bool(coverage.held_of(coverage.spare(registry.Scope(request.tenant_id, request.subject_id), only=hold)))
+    return bool(coverage.held_of(coverage.spare(_waiting_scope(request), only=hold)))
+
+
+def _waiting_scope(request: SubjectRequest) -> registry.Scope:
+    """What the request waits for: the subject's rows, and others' that were derived from them."""
+    known = closure.stored(request)
+    scope = registry.Scope(request.tenant_id, request.subject_id)
+    return closure.extend(scope, closure.Closure(known.also, {}, known.rebuilt))
 
 
 def _alone(tenant_id: UUID, act: Callable[[], Result]) -> Result:

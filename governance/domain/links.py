@@ -16,6 +16,7 @@ Role = SubjectLink.Role
 def link(*, tenant_id: UUID, subject_id: UUID, category: str, row_id: str, role: str) -> SubjectLink:
     """Note that a row names a person, in the transaction that writes the row. Doing it twice changes nothing.
 
+    A restricted person may still be mentioned: without the link nobody would find the row when they are to be erased.
     `row_id` is the row's key as previews show it. Raises NotFound for an unknown category, ValueError for a role.
     """
     registry.get(category)

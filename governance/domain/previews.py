@@ -79,9 +79,10 @@ def preview(
         raise NotFound
     check_request(kind, PREVIEWABLE, profile, received_at)
     request = _open(subject, kind, by, profile, received_at)
-    # An export takes everything; an erasure leaves out what a hold covers.
-    scope = registry.Scope(subject.tenant_id, subject.id)
-    plan = take_plan(scope if kind == SubjectRequest.Kind.EXPORT else with_holds(scope))
+    # An export takes everything; an erasure leaves out what a hold covers, unless it waits for just that.
+    plan = take_plan(
+        registry.Scope(subject.tenant_id, subject.id), sparing=kind != SubjectRequest.Kind.EXPORT and not request.follows_id
+    )
     return _store(request, plan, by)
 
 
@@ -90,13 +91,17 @@ def with_holds(scope: registry.Scope) -> registry.Scope:
     return coverage.with_names(coverage.spare(scope))
 
 
-def take_plan(scope: registry.Scope, *, with_samples: bool = True) -> Plan:
-    """Everything in scope at one moment, in the order of erasure. Its own transaction, which reads only."""
+def take_plan(scope: registry.Scope, *, sparing: bool, with_samples: bool = True) -> Plan:
+    """Everything in scope at one moment, in the order of erasure; when `sparing`, without what a hold covers. Its own
+    transaction, which reads only.
+    """
     with snapshot():
         epoch = Subject.objects.values_list("epoch", flat=True).get(pk=scope.subject_id)
         planned, derived = [], closure.of(scope)
+        if sparing:
+            derived = closure.with_holds(scope.tenant_id, derived)
         scope = closure.extend(scope, derived)
-        if scope.spared and scope.also:
+        if sparing:
             scope = with_holds(scope)
         for category in registry.erase_order():
             chunks = list(category.plan(scope=scope))
@@ -236,6 +241,8 @@ def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectReque
     request = SubjectRequest.objects.select_for_update().select_related("tenant", "subject").get(pk=request.pk)
     if not _may_preview(request, by):
         raise Conflict(f"{request.ref} went on meanwhile. Look at it before you preview again.")
+    # A follow-up was confirmed, and perhaps approved, with the request before it: that holds for what was shown then.
+    is_confirmed = bool(request.follows_id and request.reason) and not difference(request, plan)
     store_chunks(request, plan)
     now = clock.now()
     request.state, request.drift, request.failure = State.PREVIEWED, None, None
@@ -243,9 +250,14 @@ def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectReque
     request.epoch, request.digest, request.registry_hash = plan.epoch, plan.digest, registry.fingerprint()
     request.policy_version = policy_version(request.tenant)
     request.preview = _summary(request, plan)
+    if request.follows_id:
+        _show_held(request, plan)
     request.previewed_at, request.token_expires_at = now, now + TOKEN_LIFE
-    void_approval(request)
-    name_requester(request, by)
+    if not is_confirmed:
+        void_approval(request)
+        name_requester(request, by)
+        if request.follows_id:
+            request.reason = ""
     token = _sign(request, by)
     request.token_digest = token_digest(token)
     request.save()
@@ -259,6 +271,30 @@ def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectReque
 
 def name_requester(request: SubjectRequest, by: Actor) -> None:
     request.requester, request.requester_label, request.requester_person = by.ref, by.label, by.person
+
+
+def difference(request: SubjectRequest, plan: Plan) -> list[dict[str, Any]]:
+    """What was added or changed since the request's plan was stored: [{"key", "added", "changed"}]. Rows that went are no
+    difference: less is left to erase.
+    """
+    found = []
+    known_rebuilt = closure.stored(request).rebuilt
+    for planned in plan.categories:
+        key = planned.category.key
+        seen = _versions(PlanChunk.objects.filter(request=request, category=key).values_list("fingerprints", flat=True))
+        now = _versions(chunk.fingerprints for chunk in planned.chunks)
+        added = sum(row not in seen for row in now)
+        changed = sum(row in seen and seen[row] != version for row, version in now.items())
+        added += len(set(plan.derived.mixed.get(key, {})) - set(known_rebuilt.get(key, {})))
+        if added or changed:
+            found.append({"key": key, "added": added, "changed": changed})
+    return found
+
+
+def _versions(prints: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Key hash to version hash, from chunks' fingerprints."""
+    data = b"".join(bytes(part) for part in prints)
+    return {data[at : at + 8]: data[at + 8 : at + 16] for at in range(0, len(data), 16)}
 
 
 def void_approval(request: SubjectRequest) -> None:
@@ -322,6 +358,19 @@ def open_follow_up(*, request: SubjectRequest, plan: Plan, held: dict[str, regis
     follow_up.save()
     Fence.objects.filter(request_id=request.id, lifted_at=None).update(request_id=follow_up.id)
     return follow_up
+
+
+def _show_held(request: SubjectRequest, plan: Plan) -> None:
+    """The plan of a request that waits for holds takes what they cover; its preview says that this stays for now."""
+    scope = closure.extend(registry.Scope(request.tenant_id, request.subject_id), closure.with_holds(request.tenant_id, plan.derived))
+    held = coverage.held_of(with_holds(scope))
+    for entry in request.preview["categories"]:
+        if (found := held.get(entry["key"])) is not None:
+            buckets, left = entry["buckets"], found.rows
+            for name in ("erase", "anonymise", "regenerate"):
+                moved = min(left, buckets[name])
+                buckets[name], buckets["held"], left = buckets[name] - moved, buckets["held"] + moved, left - moved
+            entry["grounds"] = list(found.grounds)
 
 
 _TAKEN_OVER = (

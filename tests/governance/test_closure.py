@@ -6,9 +6,11 @@ import pytest
 from django.db import connection, models
 from django.test.utils import isolate_apps
 
-from governance.domain import clock, erasure, groups, lineage, links, previews, requests, sweeping
+from governance import triggers
+from governance.domain import clock, closure, erasure, groups, holds, lineage, links, previews, requests, sweeping
 from governance.domain import registry as register_
 from governance.domain.category import Ref
+from governance.domain.holds import Target
 from governance.domain.lineage import Source
 from governance.domain.registry import NoLimit, TableCategory
 from governance.errors import NotFound
@@ -359,3 +361,93 @@ def test_forks_and_what_they_share_go_together_with_the_person(agent, subject, t
     assert not Item.objects.filter(subject_id=subject.id).exists()
     assert not Session.objects.filter(subject_id=subject.id).exists()
     assert register_.get("items").verify(scope=register_.Scope(tenant.id, subject.id)) == 0
+
+
+# Holds over other people's derived rows
+
+
+@pytest.fixture
+def second(tenant):
+    return make.actor(tenant, "records_manager", username="second")
+
+
+@pytest.fixture
+def kept(notes, bert, records_manager):
+    """Bert's rows are held, derived ones included, and the database keeps them."""
+    with connection.cursor() as cursor:
+        cursor.execute(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
+    return holds.place(target=Target("subject", subject=bert), matter="M-1", reason="litigation", by=records_manager)
+
+
+def release(hold, by):
+    return holds.release(hold=hold, by=by)[1]
+
+
+def test_held_row_that_would_be_rebuilt_is_hidden_and_waits_for_its_hold(notes, mine, his, subject, bert, officer, kept, second):
+    note = notes.derive(mine, his, subject=bert, text="anna and bert")
+    request = confirmed(subject, officer)
+    shown = entry_of(request.preview)
+
+    done = erasure.work(request_id=request.id)
+
+    assert (shown["buckets"]["held"], shown["buckets"]["regenerate"], shown["grounds"][0]["matter"]) == (1, 0, "M-1")
+    assert (done.state, done.failure, notes.seen) == ("completed_with_exceptions", None, [])
+    assert (entry_of(done.receipt)["previewed"], entry_of(done.receipt)["held"]) == (1, 1)
+    assert [entry["category"] for entry in done.receipt["exceptions"]][0] == "notes"
+    note.refresh_from_db()
+    assert (note.text, note.hidden_at is not None) == ("anna and bert", True)
+    [follow_up] = release(kept, second)
+    last = erasure.work(request_id=follow_up.id)
+    assert (last.state, last.failure, notes.texts()) == ("completed", None, ["rebuilt"])
+    assert entry_of(last.receipt)["regenerated"] == 1
+
+
+def test_held_row_that_would_go_along_waits_for_its_hold(notes, mine, subject, bert, officer, kept, second):
+    notes.derive(mine, subject=bert)
+
+    done = erased(subject, officer)
+
+    assert (done.state, done.failure, notes.texts()) == ("completed_with_exceptions", None, ["note"])
+    assert entry_of(done.receipt)["held"] == 1
+    [follow_up] = release(kept, second)
+    assert (erasure.work(request_id=follow_up.id).state, notes.texts()) == ("completed", [])
+
+
+def test_hold_that_arrives_before_a_row_is_rebuilt_keeps_it(notes, mine, his, subject, bert, officer, records_manager):
+    with connection.cursor() as cursor:
+        cursor.execute(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
+    notes.derive(mine, his, subject=bert)
+    request = confirmed(subject, officer)
+    holds.place(target=Target("subject", subject=bert), matter="M-1", reason="litigation", by=records_manager)
+
+    done = erasure.work(request_id=request.id)
+
+    assert (done.state, done.failure, notes.texts()) == ("completed_with_exceptions", None, ["note"])
+    assert (entry_of(done.receipt)["previewed"], entry_of(done.receipt)["held"]) == (1, 1)
+
+
+def test_hold_that_is_released_before_a_row_is_rebuilt_lets_it_be(notes, mine, his, subject, bert, officer, kept, second, monkeypatch):
+    notes.derive(mine, his, subject=bert)
+    request = confirmed(subject, officer)
+    settle, released = closure.settle, []
+
+    def release_first(**values):
+        released or released.append(release(kept, second))
+        settle(**values)
+
+    monkeypatch.setattr(closure, "settle", release_first)
+
+    done = erasure.work(request_id=request.id)
+
+    assert (done.state, done.failure, notes.texts()) == ("completed", None, ["rebuilt"])
+    assert (entry_of(done.receipt)["previewed"], entry_of(done.receipt)["regenerated"]) == (1, 1)
+
+
+def test_request_that_waits_for_another_persons_hold_is_not_started_by_any_release(notes, mine, his, subject, bert, officer, kept, records_manager, second):
+    other = holds.place(target=Target("subject", subject=subject), matter="M-2", reason="audit", by=records_manager)
+    notes.derive(mine, his, subject=bert)
+    done = erased(subject, officer)
+
+    assert done.state == "completed_with_exceptions"
+    assert release(other, second) == []
+    assert [request.follows_id for request in release(kept, second)] == [done.id]

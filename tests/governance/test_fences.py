@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from governance.actors import system
-from governance.domain import fences
+from governance.domain import fences, links
 from governance.domain.fences import FenceBusy
 from governance.errors import Conflict, MissingPermission, NotFound, SubjectFenced
 from governance.ids import uuid7
@@ -368,3 +368,21 @@ def test_transaction_that_fences_what_it_wrote_for_is_refused_afterwards(convers
 
     with pytest.raises(SubjectFenced), transaction.atomic(), fences.told():
         talk.item(conversation)
+
+
+def test_restricted_person_may_be_mentioned_and_nothing_else(subject, officer):
+    fences.restrict(subject=subject, by=officer)
+
+    made = links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="items", row_id="x:1", role="mentioned")
+
+    assert made.role == "mentioned"
+    for role in ("author", "recipient", "operator"):
+        with pytest.raises(SubjectFenced), transaction.atomic(), fences.told():
+            links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="items", row_id="x:1", role=role)
+
+
+def test_person_who_is_being_erased_is_not_mentioned_any_more(subject, officer):
+    fences.open_fence(subject=subject, mode="erase", by=officer, request=executing(subject))
+
+    with pytest.raises(SubjectFenced), transaction.atomic(), fences.told():
+        links.link(tenant_id=subject.tenant_id, subject_id=subject.id, category="items", row_id="x:1", role="mentioned")

@@ -536,3 +536,39 @@ def test_ledger_gives_a_restored_database_its_holds_back(agent, subject, records
     assert [hold.id for hold in coverage.in_force(subject.tenant_id)] == [kept.id]
     with pytest.raises(Held), transaction.atomic(), fences.told():
         Item.objects.filter(session=session).delete()
+
+
+@pytest.mark.parametrize("is_more", [False, True])
+def test_follow_up_that_is_previewed_again_stays_approved_for_what_was_shown(
+    agent, subject, officer, records_manager, second, tenant, is_more
+):
+    """More than that has to be confirmed, and no release starts it by itself."""
+    tenant.settings = {"requests": {"four_eyes": "always"}}
+    tenant.save()
+    approver = make.actor(tenant, "privacy_approver")
+    session = talk.conversation(agent, subject)
+    hold = place(Target("session", session_id=session.id), records_manager)
+    request = confirmed(subject, officer)
+    requests.approve(request=request, digest=request.digest, by=approver)
+    follow_up = erasure.work(request_id=request.id).follow_ups.get()
+    SubjectRequest.objects.filter(pk=follow_up.pk).update(drift={"categories": []})
+    if is_more:
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL session_replication_role = 'replica'")
+            talk.conversation(agent, subject)
+            cursor.execute("SET LOCAL session_replication_role = 'origin'")
+
+    again, _ = previews.preview(subject=subject, by=officer)
+
+    assert again.pk == follow_up.pk
+    assert (again.approver, again.reason) == (("", "") if is_more else (approver.ref, "subject_request"))
+    # What is held is still in it, and shown as such.
+    assert entry_of(again, "items")["buckets"]["held"] == 4
+    started = holds.release(hold=hold, by=second)[1]
+    assert bool(started) != is_more
+    if started:
+        assert erasure.work(request_id=started[0].id).state == "completed"
+
+
+def entry_of(request, key):
+    return next(entry for entry in request.preview["categories"] if entry["key"] == key)

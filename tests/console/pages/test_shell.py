@@ -66,7 +66,7 @@ def test_navigation_lists_only_pages_that_exist_and_says_why_some_are_closed(vie
     page = viewer.get(reverse("overview"))
 
     groups = {str(group.title): [str(item.label) for item in group.items] for group in page.context["navigation"]}
-    assert groups["Govern"] == ["Subjects", "Requests", "Retention", "Holds", "Audit"]
+    assert groups["Govern"] == ["Subjects", "Unattributed rows", "Requests", "Retention", "Holds", "Audit"]
     closed = {str(item.label): str(item.reason) for group in page.context["navigation"] for item in group.items if item.reason}
     assert closed["Subjects"] == "Needs the role privacy officer or privacy approver."
     assert "Sessions" not in closed
