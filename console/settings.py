@@ -244,6 +244,8 @@ LETHE = {
     "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),
     # How long backups and archived WAL are kept; None when nobody has said so.
     "backup_days": env.int("LETHE_BACKUP_DAYS", default=None),
+    # How long providers of models say that they keep what they were sent; None when nobody has looked it up.
+    "provider_days": env.int("LETHE_PROVIDER_DAYS", default=None),
     # How deep agents may call each other, and how long one call may take where its caller sets no limit.
     "agent_depth": env.int("LETHE_AGENT_DEPTH", default=3),
     "agent_seconds": env.int("LETHE_AGENT_SECONDS", default=300),

@@ -64,6 +64,22 @@ def _going(scope: Scope) -> list[Run]:
     return list(of_subject.exclude(status__in=Run.FINISHED))
 
 
+def effects_outside(*, scope: Scope) -> dict[str, int]:
+    """Calls of tools that have an effect outside and were started, by tool; where the call's step is gone, "unknown"."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT coalesce(called.data ->> 'name', 'unknown'), count(*)
+            FROM agent_sessions_run run CROSS JOIN LATERAL jsonb_array_elements_text(run.effects) AS call
+            LEFT JOIN agent_sessions_runevent called
+              ON called.run_id = run.id AND called.type = 'tool.called' AND called.data ->> 'call_id' = call
+            WHERE run.tenant_id = %s AND run.subject_id = %s GROUP BY 1 ORDER BY 1
+            """,
+            [scope.tenant_id, scope.subject_id],
+        )
+        return dict(cursor.fetchall())
+
+
 def keep_shared_items(*, tenant_id: UUID, ids: list[UUID]) -> None:
     """Give what forks share with these sessions to the forks that stay.
 
@@ -331,6 +347,7 @@ CATEGORIES = (
             "effects": [], "started_by": "", "actor_ref": "",
         },
         quiesce=stop_runs,
+        effects=effects_outside,
         sample_title=lambda run: f"{run.created_at:%Y-%m-%d %H:%M} {run.status}",
         export_fields=(
             "id", "session_id", _AGENT, "status", "request", "labels", "metadata", "started_by", "created_at", "started_at",

@@ -21,7 +21,7 @@ _WORDS = {
     422: "Understood, but it cannot be applied. `code` says why.",
     428: "An `If-Match` header is needed.",
     429: "A quota or rate limit was reached; `Retry-After` says when to come back.",
-    503: "Not available at the moment; `Retry-After` says when to come back.",
+    503: "Not available at the moment; `Retry-After` says when to come back. `quarantined`: a restored database waits for its replay.",
 }
 SUBJECT = OpenApiParameter(
     "X-Lethe-Subject",
@@ -109,7 +109,8 @@ class Schema(AutoSchema):
 
     def _problems(self):
         operation = self.operation
-        codes = {400, 406, *operation.errors}
+        # Whatever is asked, a restored database answers nothing before it was brought up to the ledger.
+        codes = {400, 406, 503, *operation.errors}
         if self.view.authentication_classes:
             codes |= {401, 403}
         if "{" in self.path:

@@ -292,6 +292,10 @@ class Category(ABC):
         """Stop what is writing rows here (running work, queued jobs). Returns how many still run at the deadline."""
         return 0
 
+    def effects(self, *, scope: Scope) -> dict[str, int]:
+        """What the subject's rows have caused outside, which no erasure takes back: times by tool."""
+        return {}
+
     def move(self, *, source: Scope, target: Scope) -> int:
         """Give all rows of one subject to another, in the caller's transaction. Returns how many. What is not moved is
         found by `verify`, and then nothing is.

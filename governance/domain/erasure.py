@@ -105,12 +105,15 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
     plan = previews.take_plan(scope, sparing=True, with_samples=False)
     drift = [] if plan.digest == request.digest else previews.difference(request, plan)
     is_accepted = bool(drift) and _may_accept(request, drift)
+    # While the rows that tell of it are there.
+    effects = _effects(scope)
     if is_accepted or not drift:
         # From here on there is no way back, so a restored backup has to learn of it.
         ledger.acknowledge("erase_started", request=request)
     with transaction.atomic():
         if is_accepted:
             accepted = _accept(request, plan, drift)
+            accepted["effects"] = effects
             lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime(), digest=plan.digest, preview=accepted)
             rows = sum(entry["added"] for entry in drift)
             _record("request.accepted_additions", request, by, rows=rows, digest=plan.digest)
@@ -121,8 +124,18 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
             )
             _record("request.drifted", request, by, categories=[entry["key"] for entry in drift])
         else:
-            lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime())
+            preview = {**(request.preview or {}), "effects": effects}
+            lease.renew(state=State.EXECUTING, progress_at=clock.ClockTime(), preview=preview)
             _record("request.executing", request, by)
+
+
+def _effects(scope: registry.Scope) -> list[dict[str, Any]]:
+    """What the subject's rows caused outside: [{"tool", "count"}]."""
+    counts: dict[str, int] = {}
+    for category in registry.erase_order():
+        for tool, count in category.effects(scope=scope).items():
+            counts[tool] = counts.get(tool, 0) + count
+    return [{"tool": tool, "count": counts[tool]} for tool in sorted(counts)]
 
 
 def _may_accept(request: SubjectRequest, drift: list[dict[str, Any]]) -> bool:

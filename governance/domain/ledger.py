@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +37,7 @@ __all__ = ["LedgerDamaged", "LedgerUnreachable"]
 
 log = structlog.get_logger("lethe.governance")
 Kind = LedgerEntry.Kind
+GRACE_DAYS = 30
 
 
 class Quarantined(Unavailable):
@@ -200,6 +201,23 @@ def is_suppressed(*, tenant_id: UUID, identifiers: Iterable[tuple[str, str]], co
         marks = crypto.identifier_hmacs(tenant_id=tenant_id, kind=kind, value=normalise(kind, value))
         named |= Q(kind=kind, value_hmac__in=marks)
     return SuppressedIdentifier.objects.filter(named, tenant_id=tenant_id, erased_at__gte=content_at).exists()
+
+
+def expire() -> int:
+    """Drop what no backup can bring back any more: 30 days after the last backup from before it has expired. Returns how many
+    entries went from the files. Without LETHE_BACKUP_DAYS nobody knows how long backups last, and all of it stays.
+    """
+    days = settings.LETHE.get("backup_days")
+    if days is None:
+        return 0
+    before = clock.now() - timedelta(days=days + GRACE_DAYS)
+    SuppressedIdentifier.objects.filter(erased_at__lt=before).delete()
+    erasures = LedgerEntry.objects.filter(kind__in=(Kind.ERASE_STARTED, Kind.ERASE_FINISHED))
+    erasures.filter(created_at__lt=before, number__isnull=False).delete()
+    if not files.has_older(than=before):
+        return 0
+    with files.opened():
+        return files.drop(before=before)
 
 
 # -- inside

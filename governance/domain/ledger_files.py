@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,32 @@ def write(end: Tail, bodies: list[dict[str, Any]], *, first: int | None = None) 
     except OSError as error:
         raise LedgerUnreachable from error
     return end
+
+
+def has_older(*, than: datetime) -> bool:
+    """Whether the oldest file is not the newest, and nobody has written to it since. Reads no file."""
+    segments = _segments()
+    try:
+        return len(segments) > 1 and segments[0].stat().st_mtime < than.timestamp()
+    except OSError:
+        return False
+
+
+def drop(*, before: datetime) -> int:
+    """Delete files all of whose entries are older. The newest file stays, and with it the end of the chain. Only inside
+    `opened`. Returns how many entries went.
+    """
+    gone = 0
+    for path in _segments()[:-1]:
+        lines = _whole_lines(path)
+        if lines and datetime.fromisoformat(_parse(lines[-1], path)["at"]) >= before:
+            break
+        try:
+            path.unlink()
+        except OSError as error:
+            raise LedgerUnreachable from error
+        gone += len(lines)
+    return gone
 
 
 def digest(line: bytes) -> str:

@@ -125,9 +125,9 @@ def build(*, request: SubjectRequest) -> dict[str, Any]:
             "orphans": 0,
             "found_by_verification": preview.get("late", {}),
         },
-        "effects_outside": [],
+        "effects_outside": preview.get("effects", []),
         "providers": [
-            {"name": name, "declared_days": None}
+            {"name": name, "declared_days": settings.LETHE.get("provider_days")}
             for name in sorted({name for category in registry.categories().values() for name in category.about.recipients})
         ],
         "approval": {

@@ -46,6 +46,7 @@ def sweep() -> dict[str, int]:
         "derived": lineage.sweep(),
         "rehashed": identities.rehash(),
         "ledger": ledger.deliver_waiting(),
+        "ledger_expired": _end_ledger(),
         "purges": _start_purging(),
         "checkpoints": anchors.checkpoint_due(),
     }
@@ -58,6 +59,14 @@ def _take_up(model, task: str, states: tuple[str, ...]) -> int:
     for row_id in ids:
         jobs.enqueue(task, row_id)
     return len(ids)
+
+
+def _end_ledger() -> int:
+    """A ledger that cannot be reached is told elsewhere; what is old there goes when it is back."""
+    try:
+        return ledger.expire()
+    except (ledger.LedgerUnreachable, ledger.LedgerDamaged):
+        return 0
 
 
 def _start_purging() -> int:

@@ -55,6 +55,7 @@ class TableCategory(DerivedRows, Category):
       rows which are linked to other subjects, where the category's rule for third parties is "redact".
     - `restore`: called with an exported row, `scope=` and `files=`; returns the columns that the export does not have,
       so that an import can store the row again. Without it rows are not imported.
+    - `effects`: called with `scope=`; returns what the rows caused outside, times by tool.
     - `quiesce`: called with `scope=` and `deadline=` before an erasure; stops running work, returns what still runs.
     - `rehome`: called with `tenant_id=` and `ids=` before retention deletes rows with their group; moves what rows
       that stay share with them. An erasure takes both, so it has nothing to move.
@@ -108,6 +109,7 @@ class TableCategory(DerivedRows, Category):
         on_hold: Literal["refuse", "copy", "exempt"] = "refuse",
         also: tuple[Store, ...] = (),
         merge: Callable[..., None] | None = None,
+        effects: Callable[..., dict[str, int]] | None = None,
         family: Callable[..., list[UUID]] | None = None,
         hidden: str = "",
         regenerate: Callable[..., None] | None = None,
@@ -128,6 +130,7 @@ class TableCategory(DerivedRows, Category):
         self._title, self._quiesce, self._rehome = sample_title, quiesce, rehome
         self._companions, self.on_hold = companions, on_hold
         self.hidden, self._regenerate, self._merge = hidden, regenerate, merge
+        self._effects = effects
         self._family, self.can_regenerate = family, bool(hidden and regenerate)
         self._also, self.writers = tuple(also), tuple(writers)
 
@@ -255,6 +258,9 @@ class TableCategory(DerivedRows, Category):
             name = fields[column].attname
             left |= Q(**{f"{name}__isnull": False}) if value is None else ~Q(**{name: value})
         return left
+
+    def effects(self, *, scope: Scope) -> dict[str, int]:
+        return self._effects(scope=scope) if self._effects else {}
 
     # -- changing
 

@@ -205,3 +205,19 @@ def test_canary_in_every_text_is_gone_through_the_real_register(agent, tenant, o
 
     assert done.state == "completed"
     assert tables_with(canary) == []
+
+
+def test_receipt_tells_what_tools_did_outside(agent, subject, tenant, officer, settings):
+    settings.LETHE = {**settings.LETHE, "provider_days": 30}
+    session = talk.conversation(agent, subject)
+    run = talk.run(session=session, effects=["c1", "c2", "c3"])
+    for seq, (call, name) in enumerate([("c1", "send_email"), ("c2", "send_email"), ("c9", "not_started")], 1):
+        talk.event(run, seq, "tool.called", {"call_id": call, "name": name})
+    talk.run(agent, subject=make.subject(tenant, "bert"), effects=["c4"])
+    _, token = previews.preview(subject=subject, by=officer)
+    request = requests.erase(subject=subject, token=token, confirm=subject.display_ref, reason="other", by=officer)
+
+    done = erasure.work(request_id=request.id)
+
+    assert done.receipt["effects_outside"] == [{"tool": "send_email", "count": 2}, {"tool": "unknown", "count": 1}]
+    assert {provider["declared_days"] for provider in done.receipt["providers"]} == {30}

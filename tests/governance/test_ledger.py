@@ -214,3 +214,50 @@ def test_ledger_inside_the_database_or_its_backups_stops_the_start(db, settings,
     settings.LEDGER_DIR = tmp_path / "file" / "ledger"
     assert "cannot be written" in checks.check_ledger()[0].msg
     assert [problem for problem in checks.problems() if problem.id == "governance.E007"] == []
+
+
+def test_ledger_ends_with_the_last_backup_that_it_could_serve(tenant, settings, monkeypatch):
+    monkeypatch.setattr(files, "SEGMENT", 2)
+    for _ in range(3):
+        hold(tenant)
+        ledger.deliver()
+    first, second = sorted(files.directory().glob("ledger-*.jsonl"))
+    SuppressedIdentifier.objects.create(tenant_id=tenant.id, kind="email", value_hmac=b"x" * 32, erased_at=clock.now() - timedelta(days=100))
+    settings.LETHE = {**settings.LETHE, "backup_days": None}
+    assert ledger.expire() == 0
+
+    settings.LETHE = {**settings.LETHE, "backup_days": 60}
+    assert (ledger.expire(), SuppressedIdentifier.objects.count()) == (0, 0)
+    later = clock.now() + timedelta(days=91)
+    monkeypatch.setattr(ledger.clock, "now", lambda: later)
+
+    assert ledger.expire() == 2
+    assert (first.exists(), second.exists()) == (False, True)
+    assert [entry["no"] for entry in lines()] == [3]
+    assert ledger.position().verdict == "agrees"
+    assert ledger.expire() == 0
+
+
+def test_file_that_holds_a_younger_entry_stays_whole(tenant, settings, monkeypatch):
+    monkeypatch.setattr(files, "SEGMENT", 2)
+    for _ in range(3):
+        hold(tenant)
+        ledger.deliver()
+    oldest = sorted(files.directory().glob("ledger-*.jsonl"))[0]
+    os.utime(oldest, (0, 0))
+    settings.LETHE = {**settings.LETHE, "backup_days": 60}
+
+    assert ledger.expire() == 0
+    assert len(lines()) == 3
+
+
+def test_backup_older_than_the_ledger_reaches_is_not_replayed(tenant, monkeypatch):
+    monkeypatch.setattr(files, "SEGMENT", 2)
+    for _ in range(3):
+        hold(tenant)
+        ledger.deliver()
+    with files.opened():
+        files.drop(before=clock.now() + timedelta(days=1))
+    LedgerState.objects.update(high_water=1)
+
+    assert ledger.position().verdict == "differs"
