@@ -218,6 +218,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "sweep-runs": {"task": "sessions.sweep_runs", "schedule": 5.0},
+    "sweep-files": {"task": "sessions.sweep_files", "schedule": 3600.0},
     "sweep-governance": {"task": "governance.sweep", "schedule": 15.0},
 }
 

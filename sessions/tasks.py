@@ -6,6 +6,7 @@ from celery import shared_task
 
 from sessions.domain import aggregations, approvals, events, executions, idempotency, quotas, sweeping, upkeep
 from sessions.engine import runner
+from sessions.files import stores
 
 
 @shared_task(name="sessions.execute_run")
@@ -26,3 +27,9 @@ def sweep_runs() -> None:
     idempotency.expire()
     upkeep.close_idle_sessions()
     aggregations.follow()
+
+
+@shared_task(name="sessions.sweep_files")
+def sweep_files() -> None:
+    """Every hour: bytes of files that no row names any more."""
+    stores.sweep_orphans()

@@ -1,17 +1,21 @@
 """Which store an agent's files are in: its scope decides the shelf, the operator's setting where the bytes are."""
 
+import time
 from contextlib import suppress
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
 
+from governance.models import Tenant
 from sessions.errors import FileChanged
 from sessions.files.disk import DiskFiles
 from sessions.files.redis_files import RedisFiles
 from sessions.files.rows import RowFiles, RowStore, Shelf, Writer
 from sessions.files.store import Files, KnowledgeStore
+from sessions.models import AgentFile
 
 LIMIT = "agent_file_bytes"
 FOLDERS = {"/artifacts/": "What was made", "/log/": "What happened, one line each", "/memory/": "What is to be remembered"}
@@ -78,3 +82,25 @@ def seed(files: RowFiles) -> None:
         for path, text in SEED.items():
             with suppress(FileChanged):
                 files.write(path, text, "")
+
+
+def sweep_orphans(*, grace: timedelta = timedelta(days=1)) -> int:
+    """Delete bytes outside that no row names: what is left where a process died between its store and the database.
+
+    Only of tenants of this installation, and nothing younger than `grace`: its row may still be on the way. Returns how many.
+    """
+    place = outside()
+    if place is None:
+        return 0
+    before = int((time.time() - grace.total_seconds()) * 1000)
+    tenants = {tenant_id.hex for tenant_id in Tenant.objects.values_list("id", flat=True)}
+    old = {}
+    for path in place.revisions("/"):
+        _, tenant, name = path.split("/")
+        # A row's id begins with the milliseconds of its making (UUIDv7).
+        if tenant in tenants and int(name[:12], 16) < before:
+            old[UUID(name)] = path
+    known = set(AgentFile.objects.filter(id__in=list(old), is_outside=True).values_list("id", flat=True))
+    for row_id in old.keys() - known:
+        place.delete(old[row_id])
+    return len(old.keys() - known)

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -11,6 +12,7 @@ from agents import dependents
 from governance.domain import fences, holds, registry
 from governance.domain.registry import Scope
 from governance.errors import Held, StorageFull, SubjectFenced
+from governance.ids import uuid7
 from governance.models import HeldCopy, SubjectLink
 from sessions.errors import StoreUnavailable
 from sessions.files import stores
@@ -23,6 +25,8 @@ from tests.redis_server import Server
 from tests.sessions.files.appending import append_lines
 
 LIMIT = 1024 * 1024
+# Ids of rows made in 2020 (UUIDv7).
+OLD = "016f5e66e8007000800000000000000{}"
 
 
 def test_disk_is_shared_by_processes(tmp_path):
@@ -129,6 +133,28 @@ def test_bytes_outside_go_with_their_rows(on_disk, shelf, writer, tenant, subjec
     assert carried == [("/a", b"the person's words")]
     assert bytes_in(on_disk) == ["of the tenant"]
     assert list(AgentFile.objects.values_list("path", "content")) == [("/b", "")]
+
+
+def test_bytes_without_a_row_are_swept_once_they_are_old(on_disk, shelf, writer, tenant):
+    """FI-01, FI-03: a listing of the store minus the rows is empty, and fresh bytes are left alone."""
+    files, place = stores.open_files(shelf, writer), stores.outside()
+    files.write("/a", "kept")
+    [kept] = AgentFile.objects.all()
+    AgentFile.objects.filter(id=kept.id).update(id=UUID(OLD.format(1)))
+    place.write(f"/{tenant.id.hex}/{OLD.format(1)}", "kept")
+    place.delete(f"/{tenant.id.hex}/{kept.id.hex}")
+    for path in (f"/{tenant.id.hex}/{OLD.format(2)}", f"/{tenant.id.hex}/{uuid7().hex}", f"/{uuid7().hex}/{OLD.format(3)}"):
+        place.write(path, path)
+
+    assert stores.sweep_orphans() == 1
+    assert stores.sweep_orphans() == 0
+    assert files.read("/a") == "kept"
+    assert f"/{tenant.id.hex}/{OLD.format(2)}" not in bytes_in(on_disk)
+    assert len(bytes_in(on_disk)) == 3
+
+
+def test_nothing_is_swept_where_all_bytes_are_in_the_database(db):
+    assert stores.sweep_orphans() == 0
 
 
 def test_an_erasure_whose_store_is_gone_deletes_no_row(on_disk, shelf, writer, tenant, subject, settings):
