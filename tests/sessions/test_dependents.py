@@ -55,7 +55,8 @@ def test_agent_takes_everything_along_and_nothing_of_others(tenant, agent):
     by = governance.actor(tenant, "builder", "operator")
     before = rows()
     kept = {
-        "Session": 1, "Item": 4, "Run": 2, "RunEvent": 3, "ModelCall": 1, "Approval": 1, "Blob": 1, "IdempotencyRecord": 1,
+        "Session": 1, "Item": 4, "Run": 2, "RunEvent": 3, "ModelCall": 1, "Approval": 1, "Blob": 1, "WorkspaceFile": 1,
+        "IdempotencyRecord": 1,
     }  # fmt: skip
 
     definitions.delete_agent(agent=agent, with_sessions=True, by=by)
