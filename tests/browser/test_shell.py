@@ -52,6 +52,8 @@ def furnished(tenant, member):
         "quota-edit": shown("quo", quota.pk),
         "policy": shown("pol", policy.pk),
         "subject": subject.display_ref,
+        "subject-split": subject.display_ref,
+        "unattributed-rows": "agent_files",
         "request": request.ref,
         "provider": "demo",
         "provider-edit": "demo",
@@ -71,7 +73,7 @@ def furnished(tenant, member):
     plain = [
         "overview", "playground", "sessions", "runs", "approvals", "approval-history", "approval-rules",
         "agents", "agent-new", "agent-import", "tools", "skills", "skill-new", "mcp-servers", "mcp-server-new", "providers", "provider-new",
-        "subjects", "requests", "retention", "policy-new", "audit", "files",
+        "subjects", "unattributed", "requests", "retention", "policy-new", "audit", "files",
         "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
         "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",
     ]  # fmt: skip
