@@ -35,13 +35,13 @@ class LockedStore:
     async def read(self, path: str) -> str | None:
         return await self.inner.read(path)
 
-    async def write(self, path: str, text: str, *, expected: str | None = None) -> str:
+    async def write(self, path: str, content: str, *, expected: str | None = None) -> str:
         async with self.lock(path):
-            return await self.inner.write(path, text, expected=expected)
+            return await self.inner.write(path, content, expected=expected)
 
-    async def append(self, path: str, text: str) -> int:
+    async def append(self, path: str, content: str) -> int:
         async with self.lock(path):
-            return await self.inner.append(path, text)
+            return await self.inner.append(path, content)
 
     async def read_range(self, path: str, start: int, end: int | None = None) -> str:
         return await self.inner.read_range(path, start, end)

@@ -67,9 +67,9 @@ class Subscription(Protocol):
 class KnowledgeStore(Protocol):
     async def read(self, path: str) -> str | None: ...
 
-    async def write(self, path: str, text: str, *, expected: str | None = None) -> str: ...
+    async def write(self, path: str, content: str, *, expected: str | None = None) -> str: ...
 
-    async def append(self, path: str, text: str) -> int: ...
+    async def append(self, path: str, content: str) -> int: ...
 
     async def read_range(self, path: str, start: int, end: int | None = None) -> str: ...
 
@@ -178,11 +178,11 @@ class Threaded:
     async def read(self, path: str) -> str | None:
         return await self._run(self.files.read, paths.absolute(path))
 
-    async def write(self, path: str, text: str, *, expected: str | None = None) -> str:
-        return await self._run(self.files.write, paths.absolute(path), clean(text), expected)
+    async def write(self, path: str, content: str, *, expected: str | None = None) -> str:
+        return await self._run(self.files.write, paths.absolute(path), clean(content), expected)
 
-    async def append(self, path: str, text: str) -> int:
-        return await self._run(self.files.append, paths.absolute(path), clean(text))
+    async def append(self, path: str, content: str) -> int:
+        return await self._run(self.files.append, paths.absolute(path), clean(content))
 
     async def read_range(self, path: str, start: int, end: int | None = None) -> str:
         start, end = max(start, 0), None if end is None else max(end, 0)

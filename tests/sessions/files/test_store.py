@@ -69,7 +69,14 @@ async def store(needs, tmp_path):
 
 
 async def test_store_satisfies_the_protocol(store):
+    """By the names of its arguments too: agents of other frameworks call it by them (AG2's KnowledgeStore)."""
     assert isinstance(store, KnowledgeStore)
+
+    await store.write(path="/a", content="one")
+    assert await store.append(path="/a", content=" two") == 3
+    assert await store.read_range(path="/a", start=0, end=None) == "one two"
+    assert (await store.list(path="/"), await store.exists(path="/a")) == (["a"], True)
+    await store.delete(path="/a")
 
 
 async def test_text_is_read_as_it_was_written(store):
