@@ -16,10 +16,11 @@ from sessions.models import (
     RunEvent,
     Session,
     Summary,
+    WorkspaceFile,
 )
 
 ABOUT = Processing(purposes=("carry on a conversation",), legal_basis="contract", recipients=("model_provider",))
-CHILDREN = ("items", "summaries", "blobs", "approvals", "approval_rules", "runs", "model_calls")
+CHILDREN = ("items", "summaries", "blobs", "approvals", "approval_rules", "runs", "model_calls", "session_workspace")
 
 
 def sessions_categories(**changes) -> list[TableCategory]:
@@ -37,6 +38,7 @@ def sessions_categories(**changes) -> list[TableCategory]:
         ),
         table("approvals", Approval, ("id",), group_of=("runs", "run_id"), row_version="t.status"),
         table("approval_rules", ApprovalRule, ("id",), group_of=("sessions", "session_id")),
+        table("session_workspace", WorkspaceFile, ("id",), group_of=("sessions", "session_id")),
         table("summaries", Summary, ("id",), group_of=("sessions", "session_id")),
         table(
             "items", Item, ("session_id", "seq"), group_of=("sessions", "session_id"),

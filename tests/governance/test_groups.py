@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("declared")
 def test_members_are_found_through_others_and_leaf_first():
     order = [category.key for category in groups.members_of("sessions")]
 
-    assert set(order) == {"items", "summaries", "blobs", "approvals", "approval_rules", "runs", "run_events", "model_calls"}
+    assert set(order) == {"items", "summaries", "blobs", "approvals", "approval_rules", "runs", "run_events", "model_calls", "session_workspace"}
     assert order.index("run_events") < order.index("runs")
     assert {category.key for category in groups.members_of("runs")} == {"run_events", "model_calls", "approvals"}
     assert groups.members_of("items") == []
@@ -27,7 +27,8 @@ def test_delete_takes_the_whole_group_and_counts_it(agent, subject, tenant):
 
     connection.check_constraints()
     assert {key: rows for key, (rows, _) in done.items()} == {
-        "items": 4, "summaries": 1, "blobs": 1, "approvals": 1, "approval_rules": 1, "run_events": 2, "model_calls": 1, "runs": 1, "sessions": 1,
+        "items": 4, "summaries": 1, "blobs": 1, "approvals": 1, "approval_rules": 1, "run_events": 2, "model_calls": 1, "runs": 1,
+        "session_workspace": 1, "sessions": 1,
     }  # fmt: skip
     assert all(size > 0 for _, size in done.values())
     assert [Session.objects.get(), Run.objects.get().session] == [staying, staying]
