@@ -148,7 +148,6 @@ def test_missing_things_are_named(stranger):
     assert {(entry["kind"], entry["name"]) for entry in found["missing"]} == {
         ("tool", "send_mail"),
         ("agent", "helper"),
-        ("setting", "callable_agents"),
         ("setting", "memory.enable_facts"),
     }
 

@@ -74,6 +74,49 @@ def test_second_answer_comes_from_the_first_also_after_a_restart(lethe, key):
     assert "one-time password" not in "".join(lethe.output)
 
 
+KEEPER = {
+    "name": "keeper", "instructions": "Keep what matters.", "model": {"provider": "demo", "model": "demo-1-fast"},
+    "harness": {"initial_mode": "plan"}, "workspace": {"enabled": True},
+    "compaction": {"strategy": "summarization", "trigger_turns": 4, "minimum_preserved_turns": 1, "background": False},
+}  # fmt: skip
+
+
+def test_session_goes_on_after_a_restart_with_its_todos_mode_files_and_summary(lethe, key):
+    with lethe.client(key) as client:
+        assert client.post("/api/agents", json=KEEPER).status_code == 201
+        assert client.post("/api/agents/keeper/publish", json={"note": "first"}).status_code == 201
+        for message in ("Add a todo: call the customer", "Switch to execute mode.", "My name is Ada.", "The parcel is blue."):
+            run(client, "keeper", message, session="kept")
+        made = client.put("/api/sessions/kept/files/notes.md?agent=keeper", json={"content": "Before noon."}, headers={"If-None-Match": "*"})
+        assert made.status_code == 200, made.text
+        before = _seen(client, "What did I say?")
+
+    assert lethe.stop() == 0
+    lethe.start()
+    with lethe.client(key) as client:
+        after = _seen(client, "What did I say?")
+
+    assert before == after
+    assert set(after) == {"summary", "working_memory", "workspace"}
+    assert "call the customer" in after["working_memory"]
+    assert "execute" in after["working_memory"]
+    assert "notes.md" in after["workspace"]
+    assert "Ada" in after["summary"]
+
+
+def _seen(client, message) -> dict[str, str]:
+    """What the model was shown beside the conversation, by layer."""
+    body = {"sessionId": "kept", "message": message}
+    done = client.post("/api/agents/keeper/run", json=body, headers={"Accept": "application/json"}).json()
+    report = client.get(f"/api/runs/{done['id']}/context").json()["results"][0]["layers"]
+    texts = {}
+    for layer in {layer["layer"] for layer in report} - {"history", "message", "tools", "instructions"}:
+        answer = client.get(f"/api/runs/{done['id']}/context/1/{layer}")
+        assert answer.status_code == 200, answer.text
+        texts[layer] = "\n".join(piece["text"] for piece in answer.json()["pieces"])
+    return texts
+
+
 def test_stream_that_was_cut_resumes_elsewhere_with_the_same_text(lethe, key):
     """The run goes on without its client; a worker and the web process read the same rows."""
     with lethe.client(key) as client:
