@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django import forms
 from django.db.models import QuerySet
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from agents import queries as catalogue
 from console.api.pagination import Page, paginate
+from governance.models import Subject
 
 ROWS = 50
 # Beyond this a count says "10,000+": nobody needs the exact number of a list that long at every key press.
@@ -52,6 +56,31 @@ class Listing:
         return COUNTED if self.is_capped else self.count
 
 
+class OfTenant:
+    """A field whose values are the tenant's: the form says which one before it reads them."""
+
+    def belong_to(self, tenant_id: UUID) -> None:
+        self.tenant_id = tenant_id
+
+
+class AgentField(OfTenant, forms.ChoiceField):
+    def belong_to(self, tenant_id: UUID) -> None:
+        self.choices = [("", _("All agents")), *((agent.name, str(agent)) for agent in catalogue.agents_of(tenant_id))]
+
+
+class SubjectField(OfTenant, forms.CharField):
+    """A subject by its reference; None when nothing is given."""
+
+    def clean(self, value):
+        ref = super().clean(value).upper()
+        if not ref:
+            return None
+        subject = Subject.objects.filter(tenant_id=self.tenant_id, display_ref=ref).first()
+        if subject is None:
+            raise forms.ValidationError(_("No subject has this reference."))
+        return subject
+
+
 class FilterForm(forms.Form):
     """Filters of a list, read from the address. Every field is optional; an invalid one finds nothing and says so."""
 
@@ -60,6 +89,9 @@ class FilterForm(forms.Form):
     def __init__(self, request, **kwargs):
         super().__init__(request.GET, auto_id="filter-%s", **kwargs)
         self.request = request
+        for field in self.fields.values():
+            if isinstance(field, OfTenant):
+                field.belong_to(request.tenant.pk)
 
     def pills(self) -> list[Pill]:
         """The filters in force, invalid ones too: they explain why nothing is found."""
@@ -119,6 +151,15 @@ def date_field(label: str) -> forms.DateField:
 
 def choice_field(label: str, choices, everything: str | None = None) -> forms.ChoiceField:
     return forms.ChoiceField(label=label, required=False, choices=[("", everything or _("Any")), *choices])
+
+
+def agent_field() -> AgentField:
+    return AgentField(label=gettext_lazy("Agent"), required=False)
+
+
+def subject_field() -> SubjectField:
+    attrs = {"type": "search", "autocomplete": "off", "spellcheck": "false", "placeholder": "S-7Q4K-2M9D"}
+    return SubjectField(label=gettext_lazy("Subject"), required=False, max_length=16, widget=forms.TextInput(attrs=attrs))
 
 
 def listing(request, form: FilterForm, queryset: QuerySet | None, *, order: tuple[str, ...]) -> Listing:

@@ -8,10 +8,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
-from agents import queries as catalogue
 from console import access, turns
 from console.forms.decision import DecisionForm
-from console.listing import FilterForm, choice_field, date_field, listing, render_list, text_field
+from console.listing import FilterForm, agent_field, choice_field, date_field, listing, render_list, text_field
 from sessions import queries
 from sessions.domain import approvals as approval_verbs
 from sessions.models import Approval
@@ -20,12 +19,8 @@ DECIDED = tuple(choice for choice in Approval.Status.choices if choice[0] != App
 
 
 class ApprovalFilters(FilterForm):
-    agent = choice_field(gettext_lazy("Agent"), ())
+    agent = agent_field()
     tool = text_field(gettext_lazy("Tool"))
-
-    def __init__(self, request):
-        super().__init__(request)
-        self.fields["agent"].choices = [("", _("All agents")), *((agent.name, str(agent)) for agent in catalogue.agents_of(request.tenant.pk))]
 
     def narrowed(self, queryset):
         """The approvals that match, or None when a filter is not valid."""

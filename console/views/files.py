@@ -7,10 +7,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import queries as catalogue
 from console import access
 from console.forms.base import tell
-from console.listing import FilterForm, choice_field, listing, render_list, search_field, text_field
+from console.listing import (
+    FilterForm,
+    agent_field,
+    choice_field,
+    listing,
+    render_list,
+    search_field,
+    subject_field,
+    text_field,
+)
 from console.views.workspace import download
 from governance.domain import audit
 from governance.errors import LetheError
@@ -25,22 +33,9 @@ SCOPES = (("subject", gettext_lazy("one person")), ("agent", gettext_lazy("one a
 class FileFilters(FilterForm):
     q = search_field(gettext_lazy("Words in the text"))
     below = text_field(gettext_lazy("Path begins with"), placeholder="/memory/", max_length=400)
-    agent = choice_field(gettext_lazy("Agent"), ())
+    agent = agent_field()
     scope = choice_field(gettext_lazy("Whose"), SCOPES, gettext_lazy("Anybody's"))
-    subject = text_field(gettext_lazy("Subject"), placeholder="S-7Q4K-2M9D", max_length=16)
-
-    def __init__(self, request):
-        super().__init__(request)
-        self.fields["agent"].choices = [("", _("All agents")), *((agent.name, str(agent)) for agent in catalogue.agents_of(request.tenant.pk))]
-
-    def clean_subject(self):
-        ref = self.cleaned_data["subject"].strip().upper()
-        if not ref:
-            return None
-        subject = Subject.objects.filter(tenant_id=self.request.tenant.pk, display_ref=ref).first()
-        if subject is None:
-            raise forms.ValidationError(_("No subject has this reference."))
-        return subject
+    subject = subject_field()
 
     def rows(self):
         """The files that match, or None when a filter is not valid."""

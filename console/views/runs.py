@@ -15,10 +15,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
-from agents import queries as catalogue
 from console import access, live, reading, timeline, turns
 from console.context_report import Report, layer_label
-from console.listing import FilterForm, choice_field, date_field, listing, render_list
+from console.listing import FilterForm, agent_field, choice_field, date_field, listing, render_list
 from console.run_errors import advice
 from console.templatetags.ui import state_text
 from governance.domain import audit
@@ -35,15 +34,11 @@ MAX_EVENTS = 1000
 
 
 class RunFilters(FilterForm):
-    agent = choice_field(gettext_lazy("Agent"), ())
+    agent = agent_field()
     status = choice_field(gettext_lazy("Status"), [(value, state_text(value)) for value in Run.Status.values])
     session = forms.CharField(label=gettext_lazy("Session"), required=False, max_length=40, widget=forms.HiddenInput)
     started_from = date_field(gettext_lazy("From"))
     started_to = date_field(gettext_lazy("To"))
-
-    def __init__(self, request):
-        super().__init__(request)
-        self.fields["agent"].choices = [("", _("All agents")), *((agent.name, str(agent)) for agent in catalogue.agents_of(request.tenant.pk))]
 
     def clean_session(self):
         ref = self.cleaned_data["session"]

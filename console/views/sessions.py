@@ -15,13 +15,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from agents import queries as catalogue
 from console import access, reading, turns
-from console.listing import FilterForm, choice_field, date_field, listing, render_list, search_field, text_field
+from console.listing import (
+    FilterForm,
+    agent_field,
+    choice_field,
+    date_field,
+    listing,
+    render_list,
+    search_field,
+    subject_field,
+    text_field,
+)
 from governance.domain import audit
 from governance.errors import LetheError, NotFound
 from governance.ids import shown
-from governance.models import Subject
 from sessions import queries
 from sessions.domain import blobs, compacting, transcripts, workspace
 from sessions.domain import sessions as session_verbs
@@ -34,25 +42,12 @@ STATES = (("open", gettext_lazy("open")), ("closed", gettext_lazy("closed")), ("
 
 class SessionFilters(FilterForm):
     q = search_field(gettext_lazy("Title or key contains"))
-    agent = choice_field(gettext_lazy("Agent"), ())
+    agent = agent_field()
     state = choice_field(gettext_lazy("State"), STATES, gettext_lazy("Open and closed"))
     label = text_field(gettext_lazy("Label"), max_length=64)
-    subject = text_field(gettext_lazy("Subject"), placeholder="S-7Q4K-2M9D", max_length=16)
+    subject = subject_field()
     active_from = date_field(gettext_lazy("Active from"))
     active_to = date_field(gettext_lazy("To"))
-
-    def __init__(self, request):
-        super().__init__(request)
-        self.fields["agent"].choices = [("", _("All agents")), *((agent.name, str(agent)) for agent in catalogue.agents_of(request.tenant.pk))]
-
-    def clean_subject(self):
-        ref = self.cleaned_data["subject"].strip().upper()
-        if not ref:
-            return None
-        subject = Subject.objects.filter(tenant_id=self.request.tenant.pk, display_ref=ref).first()
-        if subject is None:
-            raise forms.ValidationError(_("No subject has this reference."))
-        return subject
 
     def rows(self):
         """The sessions that match, or None when a filter is not valid."""
