@@ -8,6 +8,7 @@ from functools import wraps
 from agents.models import Agent, AgentVersion, McpServer, Provider, Skill
 from governance import ids
 from governance import queries as governance
+from governance.domain import expiry
 from governance.errors import NotFound
 from governance.models import ApiKey, Hold, Membership, RetentionPolicy, RetentionRun, Subject, SubjectRequest
 from sessions.models import AgentFile, Approval, ApprovalRule, Quota, Run, Session
@@ -35,6 +36,11 @@ def _one(request, queryset, permission, **where):
     return found
 
 
+def _kept(request, queryset):
+    """Without what a retention policy has ended."""
+    return expiry.left(queryset, tenant_id=request.tenant.pk)
+
+
 def agent_for(request, name, permission="agents.read") -> Agent:
     return _one(request, Agent.objects.select_related("published"), permission, name=name)
 
@@ -58,24 +64,27 @@ def provider_for(request, name, permission="agents.read") -> Provider:
 def session_for(request, ref, permission="sessions.read") -> Session:
     """By the id as pages show it (`ses_...`): keys are unique per agent and subject only."""
     sessions = Session.objects.select_related("agent", "subject", "agent__published")
-    return _one(request, sessions, permission, pk=ids.parse("ses", ref))
+    return _one(request, _kept(request, sessions), permission, pk=ids.parse("ses", ref))
 
 
 def run_for(request, ref, permission="runs.read") -> Run:
     runs = Run.objects.select_related("agent", "version", "session", "session__agent", "session__subject")
-    return _one(request, runs, permission, pk=ids.parse("run", ref))
+    return _one(request, _kept(request, runs), permission, pk=ids.parse("run", ref))
 
 
 def approval_for(request, ref, permission="approvals.read") -> Approval:
-    return _one(request, Approval.objects.select_related("run__agent", "session"), permission, pk=ids.parse("apr", ref))
+    approvals = Approval.objects.select_related("run__agent", "session")
+    return _one(request, _kept(request, approvals), permission, pk=ids.parse("apr", ref))
 
 
 def rule_for(request, ref, permission="approvals.read") -> ApprovalRule:
-    return _one(request, ApprovalRule.objects.select_related("agent", "session"), permission, pk=ids.parse("rul", ref))
+    rules = ApprovalRule.objects.select_related("agent", "session")
+    return _one(request, _kept(request, rules), permission, pk=ids.parse("rul", ref))
 
 
 def file_for(request, ref, permission="memory.read") -> AgentFile:
-    return _one(request, AgentFile.objects.select_related("agent"), permission, pk=ids.parse("fil", ref))
+    files = AgentFile.objects.select_related("agent")
+    return _one(request, _kept(request, files), permission, pk=ids.parse("fil", ref))
 
 
 def quota_for(request, ref, permission="usage.read") -> Quota:

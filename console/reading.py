@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from console import turns
 from console.context_report import Report
+from governance.domain.expiry import left
 from governance.ids import shown
 from sessions.domain import history
 from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
@@ -68,12 +69,12 @@ def report(run: Run | None) -> Report | None:
     data = RunEvent.objects.filter(run_id=run.id, type="context.assembled").order_by("-seq").values_list("data", flat=True).first()
     if data is not None:
         return Report.of_event(data, run_ref=shown("run", run.id))
-    call = ModelCall.objects.filter(run_id=run.id).order_by("-number").first()
+    call = left(ModelCall.objects.filter(run_id=run.id), tenant_id=run.tenant_id).order_by("-number").first()
     return Report.of_call(call, run_ref=shown("run", run.id)) if call else None
 
 
 def _runs(tenant_id: UUID) -> QuerySet[Run]:
-    return Run.objects.filter(tenant_id=tenant_id).select_related("agent", "version").defer("document", "output")
+    return left(Run.objects.filter(tenant_id=tenant_id), tenant_id=tenant_id).select_related("agent", "version").defer("document", "output")
 
 
 def _runs_by_id(session: Session, items: list[Item]) -> dict[UUID, Run]:
@@ -82,5 +83,5 @@ def _runs_by_id(session: Session, items: list[Item]) -> dict[UUID, Run]:
 
 
 def _approvals(tenant_id: UUID, runs: dict[UUID, Run]) -> dict[tuple[UUID, str], Approval]:
-    found = Approval.objects.filter(tenant_id=tenant_id, run_id__in=list(runs))
+    found = left(Approval.objects.filter(tenant_id=tenant_id, run_id__in=list(runs)), tenant_id=tenant_id)
     return {(approval.run_id, approval.call_id): approval for approval in found}

@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 
 from agents.models import Agent
 from governance import ids
+from governance.domain.expiry import left
 from governance.errors import NotFound
 from governance.models import Subject
 from sessions.models import Run, Session
@@ -44,13 +45,13 @@ def _sessions(tenant_id, words):
             named = Q(pk=ids.parse("ses", words))
         except NotFound:
             return []
-    sessions = Session.objects.filter(named, tenant_id=tenant_id).order_by("-last_active_at")[:LIMIT]
+    sessions = left(Session.objects.filter(named, tenant_id=tenant_id), tenant_id=tenant_id).order_by("-last_active_at")[:LIMIT]
     return [_entry(session.title or session.key, _("Session"), "session", ids.shown("ses", session.pk)) for session in sessions]
 
 
 def _runs(tenant_id, words):
     try:
-        run = Run.objects.filter(tenant_id=tenant_id, pk=ids.parse("run", words)).first()
+        run = left(Run.objects.filter(tenant_id=tenant_id, pk=ids.parse("run", words)), tenant_id=tenant_id).first()
     except NotFound:
         return []
     return [_entry(ids.shown("run", run.pk), _("Run"), "run", ids.shown("run", run.pk))] if run else []

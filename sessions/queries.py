@@ -1,4 +1,4 @@
-"""Reads of sessions and runs. Every one takes the tenant; what is another's is not found."""
+"""Reads of sessions and runs. Every one takes the tenant; what is another's is not found, nor what a retention policy has ended."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib.postgres.search import SearchQuery
 from django.db.models import QuerySet
 
+from governance.domain.expiry import left
 from governance.errors import NotFound
 from governance.ids import parse, shown
 from sessions.errors import FileUnknown, SessionAmbiguous
@@ -51,7 +52,7 @@ def sessions_of(
     found = found.filter(**{name: value for name, value in exact.items() if value is not None})
     if q:
         found = found.filter(title__icontains=q) | found.filter(key__icontains=q)
-    return found.select_related("agent", "subject").order_by("-last_active_at", "-id")
+    return left(found, tenant_id=tenant_id).select_related("agent", "subject").order_by("-last_active_at", "-id")
 
 
 def session_by(*, tenant_id: UUID, ref: str, agent: str | None = None, subject_id: UUID | None = None) -> Session:
@@ -60,7 +61,8 @@ def session_by(*, tenant_id: UUID, ref: str, agent: str | None = None, subject_i
     `subject_id` is the credential's subject: it then sees its own sessions only. Raises NotFound, and
     SessionAmbiguous when a key without a subject names several sessions.
     """
-    found = Session.objects.filter(tenant_id=tenant_id).select_related("agent", "subject", "pinned_version")
+    found = left(Session.objects.filter(tenant_id=tenant_id), tenant_id=tenant_id)
+    found = found.select_related("agent", "subject", "pinned_version")
     if subject_id is not None:
         found = found.filter(subject_id=subject_id)
     if agent is None:
@@ -82,7 +84,8 @@ def summaries_of(session: Session) -> QuerySet[Summary]:
 
 
 def forks_of(session: Session) -> QuerySet[Session]:
-    return Session.objects.filter(tenant_id=session.tenant_id, forked_from=session.id).order_by("created_at")
+    forks = Session.objects.filter(tenant_id=session.tenant_id, forked_from=session.id)
+    return left(forks, tenant_id=session.tenant_id).order_by("created_at")
 
 
 def runs_of(
@@ -100,8 +103,9 @@ def runs_of(
         "agent__name": agent, "status": status, "session_id": session_id, "subject_id": subject_id,
         "created_at__gte": created_after, "created_at__lt": created_before,
     }  # fmt: skip
+    found = Run.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
     return (
-        Run.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
+        left(found, tenant_id=tenant_id)
         .defer("request", "document", "output", *(f"session__{name}" for name in _SLIM))
         .select_related("agent", "version", "session")
         .order_by("-id")
@@ -113,7 +117,7 @@ def run_by(*, tenant_id: UUID, ref: str | UUID, subject_id: UUID | None = None) 
     found = Run.objects.filter(tenant_id=tenant_id, id=ref if isinstance(ref, UUID) else parse("run", ref))
     if subject_id is not None:
         found = found.filter(subject_id=subject_id)
-    run = found.select_related("agent", "version", "session").first()
+    run = left(found, tenant_id=tenant_id).select_related("agent", "version", "session").first()
     if run is None:
         raise NotFound
     return run
@@ -131,14 +135,15 @@ def answer_of(run: Run) -> str | None:
 
 
 def calls_of(run: Run) -> QuerySet[ModelCall]:
-    return ModelCall.objects.filter(run_id=run.id).order_by("number")
+    return left(ModelCall.objects.filter(run_id=run.id), tenant_id=run.tenant_id).order_by("number")
 
 
 def approvals_of(tenant_id: UUID, *, status: str | None = None, subject_id: UUID | None = None) -> QuerySet[Approval]:
     """Newest first; those that wait are found through their index."""
     exact = {"status": status, "subject_id": subject_id}
+    found = Approval.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
     return (
-        Approval.objects.filter(tenant_id=tenant_id, **{name: value for name, value in exact.items() if value is not None})
+        left(found, tenant_id=tenant_id)
         .defer(*(f"session__{name}" for name in _SLIM), "run__request", "run__document", "run__output")
         .select_related("run__agent", "session")
         .order_by("-id")
@@ -158,11 +163,13 @@ def approval_by(*, tenant_id: UUID, ref: str, subject_id: UUID | None = None) ->
 
 def rules_of(tenant_id: UUID) -> QuerySet[ApprovalRule]:
     """Standing answers that are not revoked, newest first."""
-    return ApprovalRule.objects.filter(tenant_id=tenant_id, revoked_at=None).select_related("agent", "session").order_by("-id")
+    found = left(ApprovalRule.objects.filter(tenant_id=tenant_id, revoked_at=None), tenant_id=tenant_id)
+    return found.select_related("agent", "session").order_by("-id")
 
 
 def rule_by(*, tenant_id: UUID, ref: str) -> ApprovalRule:
-    found = ApprovalRule.objects.filter(tenant_id=tenant_id, id=parse("rul", ref)).select_related("agent", "session").first()
+    rules = left(ApprovalRule.objects.filter(tenant_id=tenant_id, id=parse("rul", ref)), tenant_id=tenant_id)
+    found = rules.select_related("agent", "session").first()
     if found is None:
         raise NotFound
     return found
@@ -178,7 +185,7 @@ def agent_files_of(
     words: str | None = None,
 ) -> QuerySet[AgentFile]:
     """Slim rows without their texts, newest change first. `below` is the beginning of paths; `words` are looked for in texts."""
-    found = AgentFile.objects.filter(tenant_id=tenant_id).defer("content", "search")
+    found = left(AgentFile.objects.filter(tenant_id=tenant_id), tenant_id=tenant_id)
     if agent is not None:
         found = found.filter(agent__name=agent)
     if subject_id is not None:
@@ -194,7 +201,8 @@ def agent_files_of(
 
 def agent_file_by(*, tenant_id: UUID, ref: str, subject_id: UUID | None = None) -> AgentFile:
     """With its text where that is in the row. `subject_id` is the credential's subject: it then sees its own files only."""
-    found = AgentFile.objects.filter(tenant_id=tenant_id, id=parse("fil", ref)).select_related("agent").defer("search", "agent__draft")
+    found = left(AgentFile.objects.filter(tenant_id=tenant_id, id=parse("fil", ref)), tenant_id=tenant_id)
+    found = found.select_related("agent").defer("search", "agent__draft")
     file = (found.filter(subject_id=subject_id) if subject_id is not None else found).first()
     if file is None:
         raise FileUnknown

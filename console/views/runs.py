@@ -21,6 +21,7 @@ from console.listing import FilterForm, agent_field, choice_field, date_field, l
 from console.run_errors import advice
 from console.templatetags.ui import state_text
 from governance.domain import audit
+from governance.domain.expiry import left
 from governance.errors import LetheError, NotFound
 from governance.ids import parse, shown
 from sessions import queries
@@ -44,7 +45,8 @@ class RunFilters(FilterForm):
         ref = self.cleaned_data["session"]
         if not ref:
             return None
-        found = Session.objects.filter(tenant_id=self.request.tenant.pk, pk=parse("ses", ref)).only("id", "key", "title").first()
+        named = Session.objects.filter(tenant_id=self.request.tenant.pk, pk=parse("ses", ref))
+        found = left(named, tenant_id=self.request.tenant.pk).only("id", "key", "title").first()
         if found is None:
             raise NotFound
         return found
@@ -84,7 +86,7 @@ def _run(request, run: Run) -> dict:
         RunEvent.objects.filter(run_id=run.id).exclude(type__in=run_events.DELTAS).order_by("seq").values_list("seq", "type", "data", "at")[: MAX_EVENTS + 1]
     )
     calls = list(queries.calls_of(run))
-    approvals = list(Approval.objects.filter(tenant_id=run.tenant_id, run_id=run.id))
+    approvals = list(left(Approval.objects.filter(tenant_id=run.tenant_id, run_id=run.id), tenant_id=run.tenant_id))
     steps = timeline.steps(run, found[:MAX_EVENTS], calls=calls, approvals=approvals, facts=_facts(run, found), now=timezone.now())
     windows = {data.get("call"): data.get("window") for _seq, kind, data, _at in found if kind == "context.assembled"}
     ref = shown("run", run.id)
@@ -133,8 +135,9 @@ def _totals(run: Run, calls: list) -> dict:
 def _family(run: Run) -> list[tuple[str, Run]]:
     """The run that called this one, the one it all began with, and those it called."""
     wanted = {value for value in (run.parent_id, run.root_id) if value and value != run.id}
-    above = Run.objects.filter(tenant_id=run.tenant_id, id__in=wanted) if wanted else []
-    below = Run.objects.filter(tenant_id=run.tenant_id, root_id=run.root_id or run.id, parent_id=run.id)
+    kept = left(Run.objects.filter(tenant_id=run.tenant_id), tenant_id=run.tenant_id)
+    above = kept.filter(id__in=wanted) if wanted else []
+    below = kept.filter(root_id=run.root_id or run.id, parent_id=run.id)
     labels = {run.parent_id: _("Called by"), run.root_id: _("Began with")}
     return [*((labels[entry.id], entry) for entry in above), *((_("Calls"), entry) for entry in below)]
 

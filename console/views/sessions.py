@@ -28,6 +28,7 @@ from console.listing import (
     text_field,
 )
 from governance.domain import audit
+from governance.domain.expiry import left
 from governance.errors import LetheError, NotFound
 from governance.ids import shown
 from sessions import queries
@@ -135,7 +136,8 @@ def _workspace(agent_session) -> dict:
 def _parent(agent_session) -> Session | None:
     if agent_session.forked_from is None:
         return None
-    return Session.objects.filter(tenant_id=agent_session.tenant_id, pk=agent_session.forked_from).only("id", "key", "title").first()
+    parent = Session.objects.filter(tenant_id=agent_session.tenant_id, pk=agent_session.forked_from)
+    return left(parent, tenant_id=agent_session.tenant_id).only("id", "key", "title").first()
 
 
 def _what_goes(agent_session) -> list[tuple[int, str]]:

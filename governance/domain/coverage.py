@@ -10,8 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import BooleanField, Q
-from django.db.models.expressions import RawSQL
+from django.db.models import BooleanField, Expression, F, Q
 
 from governance.domain import registry
 from governance.domain.category import Category, Held, Scope, Spare
@@ -99,13 +98,27 @@ def covered(category: Category, hold: Hold, alias: str = "t") -> Sql | None:
 
 def not_held(category: TableCategory, tenant_id: UUID) -> Q:
     """A condition on a queryset of the category's model: rows that no hold covers now."""
-    parts = [
-        found for hold in in_force(tenant_id) if (found := covered(category, hold, category.table)) is not None
-    ]
-    if not parts:
-        return Q()
-    sql = " OR ".join(f"({part})" for part, _ in parts)
-    return Q(RawSQL(f"({sql}) IS NOT TRUE", [value for _, values in parts for value in values], output_field=BooleanField()))
+    holds = [hold for hold in in_force(tenant_id) if covered(category, hold) is not None]
+    return Q(_NotHeld(category, holds)) if holds else Q()
+
+
+class _NotHeld(Expression):
+    """`covered` for a row of a queryset, by whatever name the query has for its table: inside another query it is not its own."""
+
+    def __init__(self, category: TableCategory, holds: list[Hold]):
+        super().__init__(output_field=BooleanField())
+        self._category, self._holds, self._row = category, holds, F("pk")
+
+    def get_source_expressions(self) -> list[Any]:
+        return [self._row]
+
+    def set_source_expressions(self, expressions: list[Any]) -> None:
+        (self._row,) = expressions
+
+    def as_sql(self, compiler: Any, connection: Any) -> Sql:
+        parts = [covered(self._category, hold, compiler.quote_name_unless_alias(self._row.alias)) for hold in self._holds]
+        any_of_them = " OR ".join(f"({sql})" for sql, _ in parts)
+        return f"({any_of_them}) IS NOT TRUE", [value for _, values in parts for value in values]
 
 
 def root_of(category: Category) -> Category:

@@ -18,6 +18,7 @@ from django.db.models import Q, QuerySet, Sum
 from governance import queries
 from governance.actors import Actor, system
 from governance.domain import audit, clock, closure, coverage, fences, jobs, keeping, ledger, registry
+from governance.domain.recent import OVER
 from governance.domain.snapshots import snapshot
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -259,6 +260,7 @@ def _place(target: Target, matter: str, reason: str, until: datetime | None, by:
         placed_by=by.ref,
         placed_by_label=by.label,
     )
+    OVER.forget(hold.tenant_id)
     if hold.scope == Hold.Scope.SESSION:
         _name_rows(hold, "sessions", [hold.session_id])
     elif hold.scope == Hold.Scope.QUERY:
@@ -332,6 +334,7 @@ def _release(hold: Hold, action: str, by: Actor) -> tuple[Hold, list[SubjectRequ
     ended = Hold.objects.filter(pk=hold.pk, released_at=None)
     if not ended.update(released_at=clock.ClockTime(), released_by=by.ref, released_by_label=by.label):
         raise Conflict("This hold was released before.")
+    OVER.forget(hold.tenant_id)
     forget_copies(tenant_id=hold.tenant_id)
     hold.refresh_from_db()
     started = resume_waiting(tenant_id=hold.tenant_id)

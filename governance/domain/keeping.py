@@ -7,6 +7,7 @@ from django.db import transaction
 
 from governance.actors import Actor
 from governance.domain import audit, registry
+from governance.domain.recent import OVER
 from governance.errors import Invalid, NotFound
 from governance.models import Tenant
 
@@ -47,6 +48,7 @@ def change(*, tenant: Tenant, by: Actor, **changes: Any) -> Keeping:
     if changed:
         tenant.settings = {**current.settings, **asdict(after)}
         tenant.save(update_fields=["settings"])
+        OVER.forget(tenant.pk)
         audit.record(
             "tenant.settings_changed", by=by, object_type="tenant", object_ref=tenant.pk, object_label=tenant.name,
             fields=changed, **asdict(after),

@@ -15,6 +15,7 @@ from django.db.models.functions import TruncDate
 from governance.actors import Actor
 from governance.domain import audit, clock, jobs, keeping, registry, selection
 from governance.domain.deadlines import fewest_days
+from governance.domain.recent import OVER
 from governance.domain.snapshots import snapshot
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, VersionConflict
@@ -247,6 +248,16 @@ def cutoff_of(policy: RetentionPolicy, at: datetime | None = None) -> datetime:
         return cursor.fetchone()[0]
 
 
+def in_force(tenant_id: UUID) -> list[tuple[RetentionPolicy, datetime]]:
+    """The tenant's policies that are on and past their trial, each with its cut-off now."""
+    policies = RetentionPolicy.objects.raw(
+        f"SELECT p.*, cut.at AS cutoff FROM (SELECT clock_timestamp() AS at) clock, {_CUTOFF}"
+        " WHERE p.tenant_id = %s AND p.enabled AND (p.dry_run_until IS NULL OR p.dry_run_until <= clock.at) ORDER BY p.id",
+        [tenant_id],
+    )
+    return [(policy, policy.cutoff) for policy in policies]
+
+
 def check_approval(policy: RetentionPolicy, cutoff: datetime) -> None:
     """Raise NeedsApproval where the policy's first real run would take more than the tenant lets one person decide."""
     if not _needs_second_person(policy):
@@ -397,6 +408,7 @@ def _save(policy: RetentionPolicy, *, force_insert: bool = False) -> None:
             policy.save(force_insert=force_insert)
     except IntegrityError:
         raise Conflict("An enabled policy has the same category and agent already. Change that one.") from None
+    OVER.forget(policy.tenant_id)
 
 
 def _record(action: str, policy: RetentionPolicy, by: Actor, **payload: Any) -> None:

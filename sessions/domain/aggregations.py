@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from agents.definition import Aggregate, Definition
 from governance import sql
-from governance.domain import fences, registry
+from governance.domain import expiry, fences, registry
 from governance.errors import LetheError
 from sessions import dispatch
 from sessions.domain import events, leases, summaries
@@ -131,8 +131,10 @@ def at_end(session_ids: Sequence[UUID]) -> None:
 
 
 def hidden_files(tenant_id: UUID) -> QuerySet:
-    """Ids of files that were made of something which changed or is gone: they are not to be read any more."""
-    return Aggregation.objects.filter(tenant_id=tenant_id, is_stale=True, file_id__isnull=False).values("file_id")
+    """Ids of files that were made of something which changed or is gone, or is about to go: they are not to be read any more."""
+    over = expiry.over(Session.objects.filter(tenant_id=tenant_id), tenant_id=tenant_id).values("id")
+    made = Aggregation.objects.filter(tenant_id=tenant_id, file_id__isnull=False)
+    return made.filter(Q(is_stale=True) | Q(session_id__in=over)).values("file_id")
 
 
 def follow(*, limit: int = 200) -> int:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from governance.domain.expiry import left
 from governance.text import clean
 from sessions.errors import AttachmentInvalid
 from sessions.models import Blob, Session
@@ -94,7 +95,7 @@ def load(*, session: Session, hashes: Iterable[str]) -> dict[str, Blob]:
     """The stored bytes by hash, of the session and of those it shares items with. What was removed is left out."""
     owners = [session.id, *(UUID(owner) for owner, _, _ in session.shared)]
     found = Blob.objects.filter(tenant_id=session.tenant_id, session_id__in=owners, sha256__in=set(hashes))
-    return {blob.sha256: blob for blob in found}
+    return {blob.sha256: blob for blob in left(found, tenant_id=session.tenant_id)}
 
 
 def follow(*, source_id: UUID, target: Session) -> int:

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from agents.definition import INJECTIONS, Definition
+from governance.domain.expiry import left
 from sessions.context.policies import NOTHING, Text, Texts
 from sessions.domain.aggregations import EPISODES, WORKING_PATH, hidden_files, shelf_of
 from sessions.files import stores
@@ -22,7 +23,8 @@ def texts_for(
     if shelf is None:
         return NOTHING
     files = stores.open_files(shelf, Writer("Lethe"))
-    rows = AgentFile.objects.filter(**shelf.lookup).exclude(id__in=hidden_files(tenant_id)).only("id", "path", "content", "is_outside", "tenant_id")
+    rows = left(AgentFile.objects.filter(**shelf.lookup), tenant_id=tenant_id).exclude(id__in=hidden_files(tenant_id))
+    rows = rows.only("id", "path", "content", "is_outside", "tenant_id")
 
     def text(row: AgentFile) -> Text:
         return Text(row.path, files.text_of(row))

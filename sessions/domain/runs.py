@@ -17,7 +17,7 @@ from agents.definition import check_parameters
 from agents.models import Agent, AgentVersion
 from governance import sql
 from governance.actors import Actor
-from governance.domain import fences
+from governance.domain import expiry, fences
 from governance.errors import Invalid, NotFound
 from governance.ids import parse, shown
 from governance.models import Subject
@@ -215,7 +215,7 @@ def _copied(run: Run) -> Run:
 
 
 def _open(target: _Target, definition, request: RunRequest, subject, by: Actor) -> Session:
-    if target.session is not None:
+    if target.session is not None and not expiry.is_over(target.session):
         if target.is_busy and definition.sessions.on_busy == "reject":
             # The common refusal takes no lock.
             raise SessionBusy(run_id=shown("run", target.session.lease_run_id))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from agents import tools as registry
 from agents.definition import Definition, normalise
+from governance.domain.expiry import left
 from governance.errors import NotFound
 from sessions.context.compaction import texts
 from sessions.context.view import HISTORY, INSTRUCTIONS, MESSAGE, SUMMARY, TOOLS
@@ -42,7 +43,7 @@ class Behind:
 
 def behind(*, run: Run, number: int, layer: str) -> Behind:
     """What stands behind a layer of the run's call `number`. Raises NotFound."""
-    call = ModelCall.objects.filter(run_id=run.id, number=number).first()
+    call = left(ModelCall.objects.filter(run_id=run.id, number=number), tenant_id=run.tenant_id).first()
     report = next((entry for entry in call.context if entry.get("layer") == layer), None) if call else None
     if report is None:
         raise NotFound

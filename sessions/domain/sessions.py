@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from agents.models import Agent, AgentVersion
 from governance import sql
 from governance.actors import Actor
-from governance.domain import audit, fences
+from governance.domain import audit, expiry, fences
 from governance.errors import Conflict, Invalid, NotFound, VersionConflict
 from governance.ids import shown, uuid7
 from governance.models import Subject
@@ -81,10 +81,13 @@ _NAMED_WITHOUT_SUBJECT = sql.Reader(_FIND_NAMED + "IS NULL", session=Session)
 def get_or_create(
     *, agent: Agent, key: str, subject: Subject | None, version: AgentVersion | None = None, state: dict | None = None, by: Actor
 ) -> tuple[Session, bool]:
-    """The session of (agent, subject, key) and whether this call created it. Safe when many create it at once."""
+    """The session of (agent, subject, key) and whether this call created it. Safe when many create it at once.
+
+    One that a retention policy has ended is gone: its key begins a new one.
+    """
     checked_key(key)
     existing = find(tenant_id=by.tenant_id, agent=agent, subject=subject, key=key)
-    if existing is not None:
+    if existing is not None and not _gave_way(existing):
         return existing, False
     fresh = Session(
         tenant_id=by.tenant_id, agent=agent, subject=subject, key=key, pinned_version=version,
@@ -95,6 +98,24 @@ def get_or_create(
     if stored is None:
         raise NotFound
     return stored, stored.id == fresh.id
+
+
+@fences.told()
+@transaction.atomic
+def _gave_way(session: Session) -> bool:
+    """Let a session that is over, and waits for retention to delete it, give up its key. False when it is not over.
+
+    Not deleted here: a policy may want it archived first, and a long one takes its time.
+    """
+    if not expiry.is_over(session):
+        return False
+    locked = leases.lock(session.id)
+    if locked is None or locked.key != session.key:
+        return True
+    if not expiry.is_over(locked):
+        return False
+    Session.objects.filter(id=locked.id).update(key=f"{locked.key[: KEY_LENGTH - 33]}~{locked.id.hex}")
+    return True
 
 
 def save(*, session: Session, fields: list[str]) -> None:
@@ -198,7 +219,8 @@ def fork(*, session: Session, at_seq: int | None = None, key: str, by: Actor) ->
         raise Invalid(
             f"The session has items 1 to {parent.head_seq}; there is no item {at_seq}.", errors={"at_seq": ["No such item."]}
         )
-    if find(tenant_id=parent.tenant_id, agent=parent.agent, subject=parent.subject, key=key) is not None:
+    there = find(tenant_id=parent.tenant_id, agent=parent.agent, subject=parent.subject, key=key)
+    if there is not None and not _gave_way(there):
         raise SessionExists
     shared = [[str(owner), first, min(last, at_seq)] for owner, first, last in history.segments(parent) if first <= at_seq]
     turn = _turn_at(parent, at_seq)

@@ -13,11 +13,11 @@ from uuid import UUID, uuid5
 
 from django.contrib.postgres.search import SearchQuery, SearchRank
 from django.db import OperationalError, connection, transaction
-from django.db.models import F
-from django.db.models.functions import Now
+from django.db.models import F, TextField, Value
+from django.db.models.functions import Cast, Concat, Left, Now
 
 from governance import sql
-from governance.domain import fences, links
+from governance.domain import expiry, fences, links
 from governance.ids import uuid7
 from governance.models import HeldCopy
 from governance.text import clean
@@ -125,15 +125,14 @@ class RowFiles:
         return store.whole(bytes(found[0])) if found else ""
 
     def list(self, folder: str) -> list[str]:
+        rows, values = self._rows().filter(path__startswith=folder).values("path").query.sql_with_params()
         with connection.cursor() as cursor:
             cursor.execute(
-                """
+                f"""
                 SELECT DISTINCT split_part(rest, '/', 1) || CASE WHEN position('/' IN rest) > 0 THEN '/' ELSE '' END
-                FROM (SELECT substr(path, %s) AS rest FROM agent_sessions_agentfile
-                      WHERE tenant_id = %s AND agent_id IS NOT DISTINCT FROM %s AND subject_id IS NOT DISTINCT FROM %s
-                        AND starts_with(path, %s)) AS below
+                FROM (SELECT substr(path, %s) AS rest FROM ({rows}) AS file) AS below
                 """,
-                [len(folder) + 1, self.shelf.tenant_id, self.shelf.agent_id, self.shelf.subject_id, folder],
+                [len(folder) + 1, *values],
             )
             return sorted(name for (name,) in cursor.fetchall())
 
@@ -196,7 +195,7 @@ class RowFiles:
         return text
 
     def _rows(self):
-        return AgentFile.objects.filter(**self.shelf.lookup)
+        return expiry.left(AgentFile.objects.filter(**self.shelf.lookup), tenant_id=self.shelf.tenant_id)
 
     def _place(self) -> store.Files:
         if self._outside is None:
@@ -217,6 +216,7 @@ class RowFiles:
 
     def _made(self, path: str, text: str) -> AgentFile:
         """A new row with the text, `_state.adding` as long as it is ours; the other one when somebody was faster."""
+        self._make_room(path)
         fresh = AgentFile(
             **self.shelf.lookup, path=path, content="" if self._outside else text, is_outside=self._outside is not None,
             **self._facts(text),
@@ -231,6 +231,12 @@ class RowFiles:
         if row.is_outside:
             self._place().write(place_of(row), text)
         return row
+
+    def _make_room(self, path: str) -> None:
+        """A file that a retention policy has ended is gone for whoever writes; until it is deleted it gives up its path."""
+        there = AgentFile.objects.filter(**self.shelf.lookup, path=path)
+        aside = Concat(Left("path", paths.LONGEST - 37), Value("~"), Cast("id", TextField()), output_field=TextField())
+        expiry.over(there, tenant_id=self.shelf.tenant_id).update(path=aside)
 
     def _put(self, row: AgentFile, text: str) -> None:
         changes = {"updated_at": Now(), **self._facts(text)}

@@ -26,6 +26,7 @@ from governance.domain import (
     rotation,
 )
 from governance.domain.holds import Target
+from governance.domain.recent import OVER
 from governance.errors import NotFound
 from governance.models import ArchivedPart, AuditEvent, RetentionPolicy, RetentionRun, SubjectRequest
 from sessions.models import Item, Run, Session
@@ -258,6 +259,19 @@ def test_reading_a_file_is_audited(archived, subject):
     assert {json.loads(line)["category"] for line in out.getvalue().splitlines()} == set(archived.counts)
     event = AuditEvent.objects.get(action="content.read", object_type="archived_part")
     assert (event.actor_label, event.object_ref) == ("read_archive", archived.id.hex)
+
+
+def test_file_past_its_time_is_not_printed(archived, capsys):
+    RetentionPolicy.objects.create(
+        tenant_id=archived.tenant_id, category="archived_rows", age_basis="created", days=10, approved_version=1
+    )
+    type(archived).objects.update(archived_at=timezone.now() - timedelta(days=11))
+    OVER.forget(archived.tenant_id)
+
+    with pytest.raises(SystemExit):
+        call_command("read_archive", str(archived.id))
+
+    assert "past their time" in capsys.readouterr().err
 
 
 def test_file_of_another_tenant_is_not_found(archived, stranger_tenant):

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 
 from governance.actors import system
-from governance.domain import archiving
+from governance.domain import archiving, expiry
 from governance.errors import LetheError
 from governance.models import ArchivedPart
 
@@ -20,8 +20,8 @@ class Command(BaseCommand):
 
     def handle(self, *, id, **options):
         part = ArchivedPart.objects.filter(pk=id).first()
-        if part is None:
-            self._stop("There is no such file, or its rows were erased: then nobody can read it any more.")
+        if part is None or expiry.is_over(part):
+            self._stop("There is no such file, or its rows were erased or are past their time: then nobody can read it any more.")
         try:
             for line in archiving.open_part(part=part, by=system(part.tenant_id, "read_archive")):
                 self.stdout.write(json.dumps(line, ensure_ascii=False))
