@@ -1,6 +1,5 @@
 """Find Redis for the tests of its store, or install Debian's: `python -m tests.redis_server`."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,38 +9,15 @@ from pathlib import Path
 
 import redis
 
+from tests.programs import Program
 
-def find() -> str | None:
-    """The path of a redis-server, from LETHE_REDIS_SERVER or the PATH; None when there is none."""
-    named = os.environ.get("LETHE_REDIS_SERVER")
-    if named:
-        return named if os.access(named, os.X_OK) else None
-    return shutil.which("redis-server") or shutil.which("valkey-server")
-
-
-def install() -> bool:
-    """Debian's package, when this may be done here: as root, with apt."""
-    if not shutil.which("apt-get") or os.geteuid() != 0:
-        return False
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "redis-server"]):
-        done = subprocess.run(["apt-get", *arguments], env=environment, stdout=subprocess.DEVNULL, check=False)
-        if done.returncode:
-            return False
-    return True
-
-
-def main() -> int:
-    if find():
-        return 0
-    sys.stderr.write("The tests of files in Redis need its server. Installing Debian's package.\n")
-    if install() and find():
-        return 0
-    sys.stderr.write(
-        "redis-server is missing and could not be installed. Install it (Debian, Ubuntu: `apt-get install redis-server` as "
-        "root), or set LETHE_REDIS_SERVER to its path.\n"
-    )
-    return 1
+PROGRAM = Program(
+    title="redis-server",
+    package="redis-server",
+    variable="LETHE_REDIS_SERVER",
+    names=("redis-server", "valkey-server"),
+    purpose="The tests of files in Redis need its server.",
+)
 
 
 class Server:
@@ -51,7 +27,7 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix="lethe-redis-"))
         self._socket = self._folder / "redis.sock"
         self.url = f"unix://{self._socket}?db=0"
-        program = find()
+        program = PROGRAM.find()
         assert program, "redis-server is missing: run `python -m tests.redis_server`"
         self._process = subprocess.Popen(
             [program, "--port", "0", "--unixsocket", str(self._socket), "--save", "", "--appendonly", "no",
@@ -82,4 +58,4 @@ class Server:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROGRAM.main())

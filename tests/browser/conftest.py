@@ -61,7 +61,7 @@ def browser():
     Playwright runs an event loop in this thread. Django takes that for asynchronous code, and no asynchronous test
     could run beside it, so it ends before a test of another folder begins.
     """
-    path = chromium.find()
+    path = chromium.PROGRAM.find()
     assert path, "Chromium is missing: python -m tests.chromium"
     with sync_playwright() as playwright:
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
