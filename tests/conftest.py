@@ -5,6 +5,12 @@ import uuid
 
 import pytest
 from django.db.backends.postgresql.operations import DatabaseOperations
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
+
+# The time of one example says more about the machine than about the code.
+examples.register_profile("lethe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("lethe")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ from governance.actors import system
 from governance.domain import subjects, tenants
 from sessions.domain import definitions, runs
 from sessions.domain.runs import RunRequest
+from sessions.engine import background, runner
 from sessions.models import Run
 
 
@@ -58,6 +59,14 @@ def finished(run, *, seconds=20.0, statuses=Run.FINISHED):
         connection.close()
         time.sleep(0.01)
     raise AssertionError(f"the run is still {run.status}")
+
+
+def rested():
+    """Wait for runs to leave this process, and for what is written after them: a run is over before that begins."""
+    engine = runner.runner()
+    for run_id in Run.objects.values_list("id", flat=True):
+        engine.wait(run_id)
+    engine.call(background.finished()).result(60)
 
 
 @pytest.fixture

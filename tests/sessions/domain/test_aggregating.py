@@ -11,8 +11,8 @@ from governance.domain import subjects
 from sessions.domain import aggregations, events, quotas, remembered, upkeep
 from sessions.domain import sessions as session_verbs
 from sessions.domain.aggregations import EPISODE, EPISODES, WORKING, WORKING_PATH
-from sessions.engine import background, runner
 from sessions.models import AgentFile, Aggregation, Item, ModelCall, QuotaCounter, Run, Session
+from tests.sessions.domain.conftest import rested
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,14 +34,6 @@ def writes(agent, actor):
 def nothing_left_running(db):
     yield
     rested()
-
-
-def rested():
-    """Wait for runs to leave their process, and for what is written after them."""
-    engine = runner.runner()
-    for run_id in Run.objects.values_list("id", flat=True):
-        engine.wait(run_id)
-    engine.call(background.finished()).result(60)
 
 
 def written(count, seconds=30.0):

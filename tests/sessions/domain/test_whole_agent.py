@@ -11,10 +11,9 @@ from governance.actors import system
 from governance.domain import subjects, tenants
 from sessions.domain import events, runs
 from sessions.domain.runs import RunRequest
-from sessions.engine import background, runner
 from sessions.models import Item, ModelCall
 from tests.factories import agents as factory
-from tests.sessions.domain.conftest import finished
+from tests.sessions.domain.conftest import finished, rested
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -143,9 +142,7 @@ def converse(agent):
 def turn(agent, subject, message, key):
     request = RunRequest(message=message, session_key=key, parameters={"tone": "warm"})
     run = finished(runs.start(agent_name="whole", request=request, by=system(agent.tenant_id), subject=subject))
-    engine = runner.runner()
-    engine.wait(run.id)
-    engine.call(background.finished()).result(60)
+    rested()
     items = Item.objects.filter(run_id=run.id).order_by("seq")
     calls = ModelCall.objects.filter(run_id=run.id).order_by("number")
     return {

@@ -1,14 +1,9 @@
 import pytest_asyncio
-from hypothesis import settings
 
 from sessions.engine import providers
 from tests.sessions.engine.memory_store import MemoryStore
 from tests.sessions.engine.scenes import source
 from tests.wire.server import FakeProvider
-
-# The time of one example says more about the machine than about the code.
-settings.register_profile("lethe", deadline=None)
-settings.load_profile("lethe")
 
 
 @pytest_asyncio.fixture(autouse=True)
