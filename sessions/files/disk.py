@@ -25,7 +25,7 @@ class DiskFiles:
 
     def read(self, path: str) -> str | None:
         data = self._bytes(path)
-        return None if data is None else data.decode("utf-8", "replace")
+        return None if data is None else store.text_of(data)
 
     def write(self, path: str, text: str, expected: str | None = None) -> str:
         data = text.encode()

@@ -86,10 +86,18 @@ def version_of(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
+def text_of(data: bytes) -> str:
+    """Bytes as text. A place that others write to may hold what is no UTF-8, or what no database takes: it is replaced."""
+    return clean(data.decode("utf-8", "replace"))
+
+
 def check_version(current: str | bytes | None, expected: str | None) -> None:
     """Raise FileChanged when the stored content is not what the writer has read."""
-    if expected is not None and expected != ("" if current is None else version_of(current)):
-        raise FileChanged(version=None if current is None else version_of(current))
+    if expected is None:
+        return
+    text = text_of(current) if isinstance(current, bytes) else current
+    if expected != ("" if text is None else version_of(text)):
+        raise FileChanged(version=None if text is None else version_of(text))
 
 
 def check_size(size: int, limit: int) -> None:
@@ -99,7 +107,7 @@ def check_size(size: int, limit: int) -> None:
 
 def whole(data: bytes) -> str:
     """The characters that are complete in a slice of UTF-8."""
-    return data.decode("utf-8", "ignore")
+    return clean(data.decode("utf-8", "ignore"))
 
 
 def children(paths: Any, folder: str) -> list[str]:

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.compile import apply_fix, compile_definition
+from agents.compile import Fix, apply_fix, compile_definition
 from agents.compile.not_yet import NOT_YET, value_at
 from agents.compile.rules.models import SETTINGS
 from agents.definition import Definition
 from agents.domain import definitions, providers
 from agents.models import Provider
+from agents.schema import all_fields
 from agents.tools import register_tool
 from governance.actors import system
 from sessions.engine.providers import KNOWN_SETTINGS
@@ -117,6 +118,11 @@ ERRORS = [
     ({"tools": ["mode_set"]}, "tools.0", "reserved_tool"),
     ({"tools": ["file_access_read"]}, "tools.0", "reserved_tool"),
     ({"tools": ["search_knowledge"]}, "tools.0", "reserved_tool"),
+    ({"tools": ["file_memory_read"]}, "tools.0", "reserved_tool"),
+    ({"tools": ["todos_add"]}, "tools.0", "reserved_tool"),
+    ({"tools": ["history_read"]}, "tools.0", "reserved_tool"),
+    ({"tools": ["search_conversation_memory"]}, "tools.0", "reserved_tool"),
+    ({"tools": ["remember_fact"]}, "tools.0", "reserved_tool"),
     ({"tools": ["web_search"], "harness": {"enable_web_search": True}}, "tools.0", "search_twice"),
     ({"skills": ["nothing"]}, "skills.0", "unknown_skill"),
     # Web search and the loop.
@@ -158,6 +164,38 @@ ERRORS = [
 @pytest.mark.parametrize(("changes", "path", "code"), ERRORS, ids=[f"{code}@{path}"[:60] for _, path, code in ERRORS])
 def test_error(check, changes, path, code):
     assert ("error", path, code) in check(**changes)
+
+
+# How an entry of a list or of a map is named in a path.
+ENTRY = {"objects": ".0", "object_map": ".calculate", "object": ""}
+
+
+def numbers():
+    """(path of every number of a definition, its field, a document in which it has a place)."""
+    for entry in all_fields().values():
+        if entry.kind in ("integer", "number"):
+            yield entry.path, entry, {}
+        for inner in entry.item_fields:
+            if inner.kind in ("integer", "number"):
+                yield f"{entry.path}{ENTRY[entry.kind]}.{inner.path}", inner, {entry.path: [{}]} if entry.kind == "objects" else {}
+
+
+NUMBERS = list(numbers())
+
+
+@pytest.mark.parametrize(("path", "entry", "place"), NUMBERS, ids=[path for path, _, _ in NUMBERS])
+def test_number_out_of_its_bounds_is_an_error_at_its_path(tenant, path, entry, place):
+    wrong = {
+        entry.minimum if entry.above else entry.minimum - 1: "too_small",
+        -1: "too_small",
+        entry.maximum + 1: "too_large",
+        "5,5": "not_a_whole_number" if entry.kind == "integer" else "not_a_number",
+    }
+
+    for value, code in wrong.items():
+        document = apply_fix(agents.document("mine") | place, Fix("", {path: value}))
+        found = compile_definition(document, tenant_id=tenant.id).at(path)
+        assert [(message.severity, message.code) for message in found] == [("error", code)], (value, found)
 
 
 WARNINGS = [

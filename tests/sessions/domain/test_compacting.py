@@ -1,6 +1,7 @@
 """Compaction in real runs on the demo model: summaries after runs, in runs, on request, and when they fail."""
 
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from django.db.models import F
 
 from agents.definition import Definition
 from agents.domain import definitions as catalogue
+from agents.domain import providers
 from agents.queries import agent_named
 from governance.actors import Actor
 from governance.domain import fences
@@ -17,9 +19,11 @@ from sessions import dispatch
 from sessions.context.compaction import texts
 from sessions.domain import compacting, events, history, quotas
 from sessions.domain import sessions as session_verbs
-from sessions.engine import background, runner
 from sessions.errors import NoSummaries, NothingToCompact, QuotaExceeded, SummaryFailed
 from sessions.models import Item, ModelCall, QuotaCounter, Run, RunEvent, Session, Summary
+from tests.sessions.domain.conftest import rested
+from tests.wire.replies import HTML, OVERLOADED, UNAUTHORIZED, Hang, Reset, said
+from tests.wire.threaded import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,11 +60,6 @@ def nothing_left_running(db):
     """No summary is still being written when the tables are emptied."""
     yield
     rested()
-
-
-def rested():
-    """Wait for summaries that are being written after runs."""
-    runner.runner().call(background.finished()).result(60)
 
 
 def settled(session, wanted=lambda found: found, seconds=60.0):
@@ -191,6 +190,50 @@ def test_what_is_no_summary_is_not_kept_and_the_run_goes_on(compacts, talk, monk
     assert (row.failure, row.text) == (reason, "")
     (alert,) = told(run, "alert")
     assert (alert["code"], alert["reason"]) == ("summary_failed", reason)
+
+
+@pytest.fixture
+def summariser(tenant, actor, settings, monkeypatch):
+    """`summariser(reply)`: a provider for summaries that answers everything so, until the end of the test."""
+    # Silence is given up after a minute; here sooner.
+    monkeypatch.setattr("sessions.engine.compacting._SILENCE", 0.3)
+    settings.LETHE = {**settings.LETHE, "allow_private_providers": True}
+    with ExitStack() as stack:
+
+        def answers(reply):
+            provider = stack.enter_context(serving("chat", *[reply] * 20))
+            providers.create_provider(tenant_id=tenant.id, by=actor, name="small", kind="openai_compatible", base_url=provider.base_url)
+            return {"provider": "small", "model": "m"}
+
+        yield answers
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "background"),
+    [
+        (OVERLOADED, "provider_overloaded", True),
+        (Hang(), "provider_timeout", True),
+        (Reset(), "provider_unreachable", False),
+        (UNAUTHORIZED, "provider_auth", False),
+        (HTML, "provider_bad_response", True),
+        (said("  "), "empty", False),
+        (said("They talked of", end="reset"), "provider_unreachable", False),
+        (said("They talked of", finish="length"), "cut_off", True),
+    ],
+)
+def test_provider_that_fails_a_summary_is_a_reason_and_no_failure_of_the_run(compacts, talk, say, summariser, monkeypatch, reply, reason, background):
+    monkeypatch.setattr("sessions.domain.summaries.FIRST_WAIT", timedelta(minutes=30))
+    compacts(strategy="summarization", trigger_turns=4, background=background, summarization_model=summariser(reply))
+
+    runs = talk(4)
+    rested()
+    after = say("And now?")
+
+    assert {run.status for run in [*runs, after]} == {"completed"}
+    (row,) = Summary.objects.all()
+    assert (row.failure, row.text) == (reason, "")
+    assert "summary" not in layers(after)
+    assert [event["reason"] for event in told(runs[-1], "alert")] == ([] if background else [reason])
 
 
 def test_failing_summariser_is_left_alone_for_a_while(compacts, talk, monkeypatch):

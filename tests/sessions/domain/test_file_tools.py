@@ -17,6 +17,7 @@ from sessions.errors import StoreUnavailable
 from sessions.files import stores
 from sessions.files.rows import Shelf, Writer
 from sessions.models import AgentFile, Approval, ModelCall, Run, Session, WorkspaceFile
+from tests.redis_server import Server
 from tests.sessions.domain.conftest import finished
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -239,6 +240,40 @@ def test_a_store_that_is_gone_is_told_to_the_model_and_the_run_goes_on(settings_
 
     assert (outcome, text) == ("failed", StoreUnavailable("in Redis").detail)
     assert not AgentFile.objects.exists()
+
+
+@pytest.fixture
+def redis_server():
+    server = Server("--maxmemory-policy", "noeviction")
+    yield server
+    server.stop()
+
+
+def test_a_store_that_is_full_is_told_to_the_model_and_the_run_goes_on(settings_of, call, settings, redis_server):
+    settings_of(memory={"enable_file_memory": True})
+    settings.LETHE = {**settings.LETHE, "file_store": redis_server.url}
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        full = call("file_memory_write", path="a.md", content="x")
+        client.config_set("maxmemory", 0)
+
+    assert full[0] == "failed"
+    assert "is full. Nothing was stored" in full[1]
+    assert not AgentFile.objects.exists()
+    assert call("file_memory_write", key="case-2", path="a.md", content="x")[0] == "success"
+
+
+def test_bytes_that_somebody_broke_are_read_and_mended_by_the_agent(settings_of, call, settings, tmp_path):
+    settings_of(memory={"enable_file_memory": True})
+    settings.LETHE = {**settings.LETHE, "file_store": f"disk:{tmp_path}"}
+    call("file_memory_write", path="a.md", content="The café is blue.")
+    [place] = [path for path in tmp_path.rglob("f-*") if path.is_file() and "blue" in path.read_text()]
+    place.write_bytes("The café is blue.\x00".encode("latin-1"))
+
+    assert call("file_memory_read", key="case-2", path="a.md") == ("success", "The caf� is blue.�")
+    assert call("file_memory_grep", key="case-3", pattern="blue") == ("success", "/a.md:1: The caf� is blue.�")
+    assert call("file_memory_replace", key="case-4", path="a.md", old="caf� is blue.�", new="café is blue.")[0] == "success"
+    assert call("file_memory_read", key="case-5", path="a.md") == ("success", "The café is blue.")
 
 
 def test_a_run_of_a_fenced_subject_writes_no_file(settings_of, call, agent, subject, actor):

@@ -19,6 +19,7 @@ from sessions.files import stores
 from sessions.files.disk import DiskFiles
 from sessions.files.redis_files import RedisFiles
 from sessions.files.rows import RowFiles, Shelf, Writer
+from sessions.files.store import version_of
 from sessions.models import AgentFile
 from tests.factories import governance as people
 from tests.redis_server import Server
@@ -102,6 +103,38 @@ def test_a_full_redis_says_so_and_leaves_the_old_content():
     assert files.read("/a") == "old"
     files.close()
     server.stop()
+
+
+BROKEN = b"caf\xe9 \x00 \xed\xa0\x80 \xf0\x9f\x8d end"
+READ = "caf\ufffd \ufffd \ufffd\ufffd\ufffd \ufffd end"
+
+
+@pytest.fixture(params=["disk", "redis"])
+def shared_place(request, tmp_path):
+    """A place with a file "/a" that another program wrote, which is no UTF-8."""
+    if request.param == "disk":
+        (tmp_path / "f-a").write_bytes(BROKEN)
+        yield DiskFiles(tmp_path, limit=LIMIT)
+        return
+    url = request.getfixturevalue("redis_url")
+    files = RedisFiles(url, limit=LIMIT)
+    with files._redis as client:
+        client.set("lethe:files:file:/a", BROKEN)
+        client.hset("lethe:files:names", "/a", "1")
+        yield files
+    files.close()
+
+
+def test_bytes_that_are_no_text_are_read_by_one_rule_and_can_be_replaced(shared_place):
+    assert shared_place.read("/a") == READ
+    assert shared_place.read_range("/a", 0, 5) == "caf "
+    assert "\x00" not in shared_place.read_range("/a", 0)
+    assert shared_place.append("/a", "!") == len(BROKEN)
+
+    # The version is that of what was read: otherwise nobody could ever change such a file.
+    shared_place.write("/a", "whole", expected=version_of(f"{READ}!"))
+
+    assert shared_place.read("/a") == "whole"
 
 
 # Rows whose bytes are elsewhere
