@@ -19,6 +19,8 @@ INSTRUCTIONS, TOOLS, SUMMARY, HISTORY, RECALL, WORKSPACE, WORKING_MEMORY, ALERTS
     "assembly",
     "message",
 )
+# What these say may differ from call to call of a run; what any other layer that is no part of the history says does not.
+CHANGING = frozenset({RECALL, WORKSPACE, WORKING_MEMORY, ALERTS, ASSEMBLY})
 NO_ROOM = "does not fit the model's context window"
 MOST_RANGES = 20
 

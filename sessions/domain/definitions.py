@@ -64,8 +64,16 @@ def first_state(definition: Definition) -> dict:
 def instructions(definition: Definition, *, parameters: dict, culture: str | None) -> str:
     """The system prompt: by culture (exact tag, then its parents, then the default), with parameters filled in."""
     text = instructions_for(definition, culture)
-    text = fill(text, check_parameters(definition, parameters))
+    return _with_harness(fill(text, check_parameters(definition, parameters)), definition)
+
+
+def as_written(definition: Definition) -> str:
+    """The system prompt of a run that fills in nothing and has no culture of its own."""
+    return _with_harness(definition.instructions, definition)
+
+
+def _with_harness(text: str, definition: Definition) -> str:
     harness = definition.harness
     if harness is not None and harness.harness_instructions:
-        text = f"{text}\n\n{harness.harness_instructions}" if text else harness.harness_instructions
+        return f"{text}\n\n{harness.harness_instructions}" if text else harness.harness_instructions
     return text

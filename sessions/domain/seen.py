@@ -1,7 +1,8 @@
 """The texts behind the layers of a context report: what the model was shown, read from where it is kept.
 
-Nothing is stored twice for this. Instructions and tools come from the version that the run followed, summaries and
-items from their rows and files as they are now, the session's own notes and short texts from the report. What was erased since is not there.
+Nothing is stored twice for this. Tools come from the version that the run followed, and so do instructions that nothing
+was filled into; summaries and items come from their rows and files as they are now. The session's own notes are in the
+report, and what is the same in all calls of a run in the report of the first. What was erased since is not there.
 """
 
 from collections.abc import Iterator
@@ -12,13 +13,14 @@ from agents.definition import Definition, normalise
 from governance.domain.expiry import left
 from governance.errors import NotFound
 from sessions.context.compaction import texts
-from sessions.context.view import HISTORY, INSTRUCTIONS, MESSAGE, SUMMARY, TOOLS
-from sessions.domain import aggregations, history
+from sessions.context.view import CHANGING, HISTORY, INSTRUCTIONS, MESSAGE, SUMMARY, TOOLS
+from sessions.domain import aggregations, definitions, history
 from sessions.files import stores
 from sessions.files.rows import Writer
 from sessions.models import ModelCall, Run, Summary
 
 MOST_ITEMS = 200
+_CALLS_AT_ONCE = 20
 # What the calls after a run have read: for a summary, for notes.
 _READ_AFTERWARDS = ("summarised", "written_down")
 SHORTENED_REASON = "shortened to one line each"
@@ -50,8 +52,17 @@ def behind(*, run: Run, number: int, layer: str) -> Behind:
     if layer in (HISTORY, MESSAGE, *_READ_AFTERWARDS):
         found = list(_items(run, report))
         return Behind(layer, found[:MOST_ITEMS], len(found) > MOST_ITEMS)
+    if layer not in CHANGING and "text" not in report:
+        report = {**report, "text": _text_of_first(run, number, layer)}
     reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SUMMARY: _summary}.get(layer, _notes)
     return Behind(layer, list(reader(run, report)))
+
+
+def _text_of_first(run: Run, number: int, layer: str) -> str:
+    """The text of a layer that did not change since an earlier call. A run that went on elsewhere has a first call there."""
+    earlier = ModelCall.objects.filter(run_id=run.id, number__lt=number).order_by("-number").values_list("context", flat=True)
+    texts = (entry.get("text") for context in earlier.iterator(_CALLS_AT_ONCE) for entry in context if entry.get("layer") == layer)
+    return next(filter(None, texts), "")
 
 
 def _definition(run: Run) -> Definition:
@@ -59,13 +70,13 @@ def _definition(run: Run) -> Definition:
 
 
 def _instructions(run: Run, report: dict) -> Iterator[Piece]:
-    """As they are written: the values of a run's parameters are not kept after its end."""
-    definition = _definition(run)
-    for culture, text in {"": definition.instructions, **definition.instructions_by_culture}.items():
-        if text:
-            yield Piece(culture or "instructions", text)
-    if definition.harness is not None and definition.harness.harness_instructions:
-        yield Piece("harness", definition.harness.harness_instructions)
+    """As the model read them: with parameters filled in, in the language that was asked for."""
+    if report["text"]:
+        yield Piece("call", report["text"])
+        return
+    text = definitions.as_written(_definition(run))
+    if text:
+        yield Piece("definition", text)
 
 
 def _tools(run: Run, report: dict) -> Iterator[Piece]:

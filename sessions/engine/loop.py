@@ -32,7 +32,7 @@ from sessions.engine.keeping import completed
 from sessions.engine.messages import Call, Thought, show
 from sessions.engine.models import Candidate, ModelSource
 from sessions.engine.store import CallRecord, Entry, ItemView, RunStopped, Store
-from sessions.engine.system import SystemText
+from sessions.engine.system import SystemText, to_keep
 from sessions.engine.toolbox import ToolBox
 from sessions.engine.watching import Watcher
 
@@ -92,6 +92,8 @@ class _Turn:
         self.going_on = GoingOn(definition, store, models, tools)
         self.system: tuple[SystemText, ...] = (*system, *self.going_on.system)
         self.prompt = "\n\n".join(filter(None, [instructions, *(text.text for text in self.system)]))
+        # The same in every call from here on, so it is kept with the first: a run may make many, and texts may be long.
+        self.unkept: dict[str, str] = to_keep(definition, instructions, self.system)
         self.compactor: Compactor = compactor
         self.deadline = _sooner(deadline, definition, store)
         self.texts: Texts = texts
@@ -340,6 +342,14 @@ class _Turn:
             for index, (kind, content) in enumerate(contents)
         ]
 
+    def _report(self, view: View[ItemView]) -> list[dict[str, Any]]:
+        report = view.report(texts=True)
+        for layer in report:
+            if text := self.unkept.get(layer["layer"]):
+                layer["text"] = text
+        self.unkept = {}
+        return report
+
     def _record(self, answer: Answer) -> CallRecord:
         usage, provider = answer.usage, answer.candidate.provider
         view = self.views.get(answer.candidate)
@@ -352,7 +362,7 @@ class _Turn:
             reasoning_tokens=usage.reasoning,
             is_estimated=usage.is_estimated,
             duration_ms=answer.duration_ms,
-            context=view.report(texts=True) if view is not None else [],
+            context=self._report(view) if view is not None else [],
             price=provider.price,
             searches=usage.searches,
         )

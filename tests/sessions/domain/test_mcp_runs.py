@@ -7,7 +7,7 @@ import pytest
 
 from agents.domain import mcp_servers
 from agents.models import McpServer
-from sessions.domain import approvals, runs
+from sessions.domain import approvals, runs, seen
 from sessions.models import Approval, Item, ModelCall, Run, RunEvent
 from tests.factories import agents
 from tests.sessions.domain.conftest import finished
@@ -150,6 +150,19 @@ def test_long_texts_are_cut_and_marked(say, tenant, server, settings):
     assert reasons["h:docs://long"] == "cut: 500 of 100000 characters are shown"
     assert reasons["h:docs://page/2"] == "no room is left for it"
     assert layer["sources"] == ["h:docs://long", "h:docs://readme", "h:docs://page/1"]
+
+
+def test_long_text_is_behind_its_part_of_every_call_and_stored_once(say, tenant, server, settings):
+    agents.published(tenant, "reader", model=MODEL, tools=["calculate"], mcp_resource_uris=["h:docs://long", "h:docs://readme"])
+
+    run = say("What is 2 + 3?", agent_name="reader")
+
+    first, second = ModelCall.objects.filter(run=run).order_by("number")
+    assert [["text" in layer for layer in call.context if layer["layer"] == "resources"] for call in (first, second)] == [[True], [False]]
+    for call in (first, second):
+        (piece,) = seen.behind(run=run, number=call.number, layer="resources").pieces
+        assert piece.text.count("ä") == settings.LETHE["mcp_resource_bytes"] // 2
+        assert "Read me first." in piece.text
 
 
 def test_server_that_is_gone_stops_no_run(say, tenant, actor, server):
