@@ -1,6 +1,6 @@
 """What the pages of sessions and runs read: a page of the transcript, one turn of it, and what the model saw.
 
-Each function makes the same number of queries whatever it finds.
+Each function makes the same number of queries whatever it finds; the messages behind summaries are one more to count.
 """
 
 from dataclasses import dataclass
@@ -12,20 +12,41 @@ from console import turns
 from console.context_report import Report
 from governance.domain.expiry import left
 from governance.ids import shown
-from sessions.domain import history
-from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session
+from sessions.domain import history, summaries
+from sessions.models import Approval, Item, ModelCall, Run, RunEvent, Session, Summary
 
 PAGE_ITEMS = 60
 
 
 @dataclass(slots=True)
 class Transcript:
-    """A page of a session's history as blocks; `older` is the cursor of what lies before, None at the start."""
+    """A page of a session's history as blocks, from `first_seq` to `last_seq` of the whole.
+
+    `older` is the cursor of what lies before it, None at the start, `newer` that of what follows, None at the end.
+    `summarised_to` is where the range of the current summary ends, wherever that is.
+    """
 
     session: Session
     blocks: list[turns.Block]
+    first_seq: int
+    last_seq: int
     older: str | None
-    is_newest: bool
+    newer: str | None
+    summarised_to: int | None
+
+    @property
+    def is_newest(self) -> bool:
+        return self.newer is None
+
+    @property
+    def summarised_above(self) -> int | None:
+        """Where the current summary ends, when that is on an earlier page."""
+        return self.summarised_to if self.summarised_to is not None and self.summarised_to < self.first_seq else None
+
+    @property
+    def summarised_below(self) -> int | None:
+        """Where the current summary ends, when that is on a later page: all of this one is in its range."""
+        return self.summarised_to if self.summarised_to is not None and self.summarised_to > self.last_seq else None
 
     @property
     def newest_run(self) -> Run | None:
@@ -36,16 +57,34 @@ class Transcript:
         return any(block.is_live for block in self.blocks)
 
 
-def transcript(session: Session, *, before: str | None = None, limit: int = PAGE_ITEMS) -> Transcript:
-    """The last page, or the one before a cursor, cut at the start of a turn."""
-    page = history.page(session=session, before=before, limit=limit)
-    items = turns.whole_turns(page.items, more_before=page.previous_cursor is not None)
-    pending = list(_runs(session.tenant_id).filter(session_id=session.id, status__in=turns.ONGOING).order_by("id")) if before is None else []
+def transcript(session: Session, *, before: str | None = None, after: str | None = None, limit: int = PAGE_ITEMS) -> Transcript:
+    """The last page, or the one on a side of a cursor. A page that is read backwards begins with a whole turn."""
+    page = history.page(session=session, before=before, after=after, limit=limit)
+    items = page.items if after is not None else turns.whole_turns(page.items, more_before=page.previous_cursor is not None)
+    older = str(items[0].seq) if items and page.previous_cursor is not None else None
+    newer = page.next_cursor
+    first, last = items[0].seq if older else 1, items[-1].seq if newer else session.head_seq
+    pending = [] if newer else list(_runs(session.tenant_id).filter(session_id=session.id, status__in=turns.ONGOING).order_by("id"))
     runs = _runs_by_id(session, items)
     runs.update({run.id: run for run in pending})
     blocks = turns.blocks(items, runs=runs, approvals=_approvals(session.tenant_id, runs), pending=pending, session=session)
-    older = str(items[0].seq) if items and page.previous_cursor is not None else None
-    return Transcript(session, blocks, older, before is None)
+    current = summaries.newest(session)
+    marks = _marks(session, current, summaries.ending(session=session, first_seq=first, last_seq=last), first_seq=first)
+    return Transcript(session, turns.with_marks(blocks, marks), first, last, older, newer, current.to_seq if current else None)
+
+
+def _marks(session: Session, current: Summary | None, found: list[Summary], *, first_seq: int) -> list[turns.Stands]:
+    counts = history.messages_in(session=session, ranges=[(summary.from_seq, summary.to_seq) for summary in found])
+    return [_stands(summary, count, current, first_seq) for summary, count in zip(found, counts, strict=True)]
+
+
+def _stands(summary: Summary, messages: int, current: Summary | None, first_seq: int) -> turns.Stands:
+    after = None if summary.from_seq >= first_seq else summary.from_seq - 1
+    if summary.is_stale:
+        return turns.Stands(summary, messages, "stale", after)
+    if current is not None and current.to_seq > summary.to_seq:
+        return turns.Stands(summary, messages, "replaced", after, later=current.to_seq)
+    return turns.Stands(summary, messages, "current", after)
 
 
 def turn(run: Run, *, with_message: bool = False) -> list[turns.Block]:

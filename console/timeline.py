@@ -10,7 +10,7 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from console.live import remark
-from console.templatetags.ui import duration
+from console.templatetags.ui import duration, number
 from sessions.models import Approval, ModelCall, Run
 
 # Per mille of the track.
@@ -109,6 +109,8 @@ class _Builder:
                 self._tool_done(seq, kind, known, at)
             case "approval.requested":
                 self._approval(seq, known, at)
+            case "history.compacted":
+                self._add(_("History compacted"), "note", at, detail=_compacted(data))
             case _:
                 self._remark(seq, kind, data, at)
 
@@ -169,3 +171,14 @@ class _Builder:
             self._add(endings[kind], tone, at, detail=text or "", payloads=payloads)
         elif text:
             self._add(text, "warn" if kind in ("alert", "halt") else "note", at)
+
+
+def _compacted(data: dict) -> str:
+    """What the model saw of the history from here on, and what gave way."""
+    said = [_("%(before)s tokens shown as %(after)s") % {"before": number(data.get("before")), "after": number(data.get("after"))}]
+    if data.get("summarised"):
+        said.append(_("items %(range)s by a summary") % {"range": data["summarised"].replace("-", "–")})
+    for name, words in (("shortened", _("shortened: %(ranges)s")), ("dropped", _("left out: %(ranges)s"))):
+        if data.get(name):
+            said.append(words % {"ranges": ", ".join(data[name]).replace("-", "–")})
+    return "; ".join(said)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from console.templatetags.ui import duration
 from governance.ids import shown
-from sessions.models import Approval, Item, Run, Session
+from sessions.models import Approval, Item, Run, Session, Summary
 
 # Longer texts are cut on a page and loaded on demand.
 GATE = 4000
@@ -99,6 +99,23 @@ class Card:
         return _("waiting") if self.is_waiting else _("running")
 
 
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """That a summary stands for everything from `first_seq` up to here. state: current, replaced or stale.
+
+    `messages` counts what both sides said in the range. `after` is the cursor of the page that begins with the range,
+    None when it begins on the page that has the mark. `later` is where the current summary ends that replaced it.
+    """
+
+    summary: Summary
+    messages: int
+    state: str
+    after: int | None = None
+    later: int | None = None
+
+    kind = "summary"
+
+
 @dataclass(slots=True)
 class Block:
     """What one side said in a row. kind: user, agent or mark."""
@@ -154,6 +171,21 @@ def blocks(
     result = _with_answers(builder.blocks, runs, pending)
     _mark_forks(result, session)
     return result
+
+
+def with_marks(found: list[Block], marks: list[Stands]) -> list[Block]:
+    """The blocks with the marks of summaries between them, each behind the last block that begins in its range."""
+    result, left = [], list(marks)
+    for block in found:
+        begins = block.first_seq or block.last_seq
+        while left and (begins is None or begins > left[0].summary.to_seq):
+            result.append(_mark_of(left.pop(0), block.turn))
+        result.append(block)
+    return result + [_mark_of(mark, found[-1].turn if found else 0) for mark in left]
+
+
+def _mark_of(mark: Stands, turn: int) -> Block:
+    return Block("mark", turn, parts=[mark], last_seq=mark.summary.to_seq)
 
 
 class _Builder:

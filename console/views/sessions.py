@@ -94,7 +94,7 @@ def sessions(request):
 def session(request, ref):
     agent_session = access.session_for(request, ref)
     before = request.GET.get("before")
-    transcript = reading.transcript(agent_session, before=before)
+    transcript = reading.transcript(agent_session, before=before, after=request.GET.get("after"))
     audit.record("content.read", by=request.actor, object_type="session", object_ref=shown("ses", agent_session.id))
     if request.htmx and before:
         return render(request, "sessions/detail.html#older", {"agent_session": agent_session, "transcript": transcript})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db.models import Count, Q
 from psycopg.types.json import Jsonb
 
 from governance import sql
@@ -160,6 +161,20 @@ def mentioning(*, session: Session, words: str, limit: int) -> list[Item]:
         if len(found) >= limit:
             break
     return found[::-1]
+
+
+def messages_in(*, session: Session, ranges: list[tuple[int, int]]) -> list[int]:
+    """How many messages of either side can be seen in each of the ranges of seqs."""
+    if not ranges:
+        return []
+    parts = Q()
+    for owner, first, last in segments(session):
+        parts |= Q(session_id=owner, seq__gte=first, seq__lte=last)
+    reach = {"seq__gte": min(first for first, _ in ranges), "seq__lte": max(last for _, last in ranges)}
+    said = Item.objects.filter(parts, kind=Item.Kind.MESSAGE, role__in=("user", "assistant"), is_hidden=False, **reach)
+    counts = [Count("seq", filter=Q(seq__gte=first, seq__lte=last)) for first, last in ranges]
+    found = said.aggregate(**{f"range_{index}": count for index, count in enumerate(counts)})
+    return [found[f"range_{index}"] for index in range(len(ranges))]
 
 
 def outline(*, session: Session, after_seq: int = 0) -> Iterator[tuple]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Max, QuerySet
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
 from agents.definition import Compaction, canonical
@@ -44,6 +44,17 @@ _NEWEST = sql.Reader(
     """,
     summary=Summary,
 )
+
+
+def ending(*, session: Session, first_seq: int, last_seq: int) -> list[Summary]:
+    """Summaries whose range ends in a part of the history, in order: for each end the usable one, else the newest stale
+    one. A fork has those of what it shares, too.
+    """
+    reach = Q()
+    for owner, _, last in history.segments(session):
+        reach |= Q(session_id=owner, to_seq__lte=last)
+    written = Summary.objects.filter(reach, tenant_id=session.tenant_id, failure="", to_seq__range=(first_seq, last_seq))
+    return list(written.order_by("to_seq", "is_stale", "-created_at").distinct("to_seq"))
 
 
 def as_view(summary: Summary) -> SummaryView:

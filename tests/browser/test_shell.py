@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from governance.domain import keys, members, previews, retention
+from console.context_report import LAYERS
+from governance.domain import exports, keys, members, previews, requests, retention
 from governance.ids import shown
 from governance.models import Member
 from sessions.domain import quotas
@@ -38,6 +39,7 @@ def furnished(tenant, member):
     session = sessions.session(agent, subject, key="case-4182")
     run = sessions.run(agent, session, subject=subject)
     sessions.turns(session, 3, run)
+    seen_by_the_model(session, run)
     sessions.workspace_file(session, "notes/plan.md", "One\nTwo\n")
     waiting = sessions.run(agent, sessions.session(agent, subject), subject=subject, status="awaiting_approval")
     approval = sessions.approval(waiting)
@@ -47,6 +49,7 @@ def furnished(tenant, member):
     quota = quotas.create_quota(tenant_id=tenant.pk, scope="tenant", measure="cost", period="day", limit=5, by=by)
     policy = retention.create_policy(tenant_id=tenant.pk, category="sessions", age_basis="last_activity", days=30, by=by)
     request, _token = previews.preview(subject=subject, by=by)
+    export = exports.work(request_id=requests.export(subject=subject, by=by).id)
     named = {
         "member": shown("mem", colleague.pk),
         "quota-edit": shown("quo", quota.pk),
@@ -55,6 +58,7 @@ def furnished(tenant, member):
         "subject-split": subject.display_ref,
         "unattributed-rows": "agent_files",
         "request": request.ref,
+        "archive-link": exports.make_links(export=export, by=by)[0],
         "provider": "demo",
         "provider-edit": "demo",
         "mcp-server": "docs",
@@ -77,7 +81,37 @@ def furnished(tenant, member):
         "members", "member-new", "keys", "key-new", "quotas", "quota-new", "tenant",
         "account", "change-password", "help", "help-definition", "help-permissions", "help-categories", "gallery",
     ]  # fmt: skip
-    return [reverse(name) for name in plain] + [reverse(name, args=[ref]) for name, ref in named.items()]
+    inside = {
+        "session-item": (shown("ses", session.pk), 1),
+        "session-workspace-file": (shown("ses", session.pk), "notes/plan.md"),
+        "run-event": (shown("run", run.pk), 1),
+        "run-behind": (shown("run", run.pk), 1, "history"),
+        "skill-version": ("claims", 1),
+        "agent-version": ("research", 1),
+    }
+    found = [reverse(name) for name in plain] + [reverse(name, args=[ref]) for name, ref in named.items()]
+    return found + [reverse(name, args=given) for name, given in inside.items()]
+
+
+def seen_by_the_model(session, run):
+    """Give the run every part that a call can have, and the session a summary in every state."""
+    for to_seq, state in ((2, {"text": "", "is_stale": True}), (4, {}), (6, {}), (6, {"text": "", "failure": "empty"})):
+        sessions.summary(session, to_seq, **state)
+    ranges = {"history": ["1-4"], "message": ["5"], "summary": ["1-6"], "summarised": ["1-4"], "written_down": ["1-6"]}
+    layers = [{"layer": name, "tokens": 40, "sources": ranges.get(name, ["source"]), "left_out": []} for name in LAYERS]
+    layers[-1]["left_out"] = [{"items": "1-2", "tokens": 90, "reason": "beyond the layer's limit of 10 tokens"}]
+    sessions.model_call(run, 1, context=layers)
+    sessions.model_call(run, 2, context=layers)
+    told = [
+        ("context.assembled", {"call": 1, "tokens": 640, "window": 64000, "layers": layers}),
+        ("history.compacted", {"before": 900, "after": 90, "summarised": "1-6", "shortened": ["3"], "dropped": ["1-2"]}),
+        ("alert", {"code": "loop_suspected", "message": "look was called 3 times with the same result."}),
+        ("aggregation.completed", {"path": "/memory/working.md"}),
+        ("aggregation.completed", {"path": "/memory/working.md", "failure": "error_text"}),
+        ("run.completed", {"status": "completed"}),
+    ]
+    for seq, (kind, data) in enumerate(told, start=1):
+        sessions.event(run, seq, kind, data)
 
 
 def test_sign_in_and_out(new_page, member):
@@ -135,6 +169,7 @@ def test_no_page_has_a_barrier(signed_in_page, furnished, check_accessibility, t
     for address in furnished:
         answer = page.goto(address)
         assert answer.status == 200, address
+        page.evaluate("for (const fold of document.querySelectorAll('main details')) fold.open = true")
         check_accessibility(page)
 
 

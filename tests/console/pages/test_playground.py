@@ -97,7 +97,7 @@ def test_playground_opens_a_session_and_audits_it(owner, agent):
 
     response = owner.get(reverse("playground"), {"session": shown("ses", session.id)})
 
-    assert [block.kind for block in response.context["transcript"].blocks] == ["user", "agent"]
+    assert [block.kind for block in response.context["transcript"].blocks] == ["user", "agent", "mark"]
     assert [event.object_ref for event in AuditEvent.objects.filter(action="content.read")] == [shown("ses", session.id)]
 
 

@@ -133,6 +133,17 @@ def test_run_list_costs_the_same_for_1_and_3_rows(viewer, agent, session, querie
 # One run
 
 
+def test_timeline_says_what_compaction_made_of_the_history(viewer, run):
+    told = {"strategy": "pipeline", "before": 9120, "after": 1204, "summarised": "1-40", "shortened": ["43"], "dropped": ["44-45", "48"]}
+    sessions.event(run, 9, "history.compacted", told)
+
+    step = viewer.get(address("run", run)).context["steps"][-1]
+
+    assert (step.title, step.detail) == (
+        "History compacted", "9,120 tokens shown as 1,204; items 1–40 by a summary; shortened: 43; left out: 44–45, 48",
+    )  # fmt: skip
+
+
 def test_run_shows_its_timeline_without_contents(viewer, run):
     response = viewer.get(address("run", run))
 
@@ -287,6 +298,21 @@ def test_each_part_of_the_bar_leads_to_its_text(viewer, run, call_with_layers):
     assert described
     page = viewer.get(address("run", run)).content.decode()
     assert all(reverse("run-behind", args=[shown("run", run.id), 3, layer]) in page for layer in ("instructions", "tools", "summary", "history", "message"))
+
+
+def test_part_that_is_the_same_in_every_call_is_read_from_the_first(viewer, run):
+    run.calls.update(context=[])
+    for number, seen in ((3, {"text": "Call the person Ada."}), (4, {}), (5, {"text": "Call the person Bea."}), (6, {})):
+        layers = [{"layer": "instructions", "tokens": 9, "sources": ["definition"], "left_out": [], **seen}]
+        sessions.model_call(run, number, context=[*layers, {"layer": "working_memory", "tokens": 9, "sources": [], "left_out": [], **seen}])
+
+    def texts(layer):
+        found = [viewer.get(address("run-behind", run, number, layer)).context["behind"].pieces for number in (3, 4, 5, 6)]
+        return [[piece.text for piece in pieces] for pieces in found]
+
+    assert texts("instructions") == [["Call the person Ada."], ["Call the person Ada."], ["Call the person Bea."], ["Call the person Bea."]]
+    # What changes from call to call is shown only where it was.
+    assert texts("working_memory") == [["Call the person Ada."], [], ["Call the person Bea."], []]
 
 
 def test_opening_a_part_is_audited_and_a_stranger_finds_nothing(viewer, stranger, run, call_with_layers):

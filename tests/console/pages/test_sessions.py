@@ -160,10 +160,11 @@ def test_session_list_costs_the_same_for_1_and_3_rows(viewer, agent, subject, qu
 def test_session_shows_its_conversation(viewer, conversation):
     response = viewer.get(address("session", conversation))
 
-    user, answer = response.context["transcript"].blocks
+    user, answer, mark = response.context["transcript"].blocks
     assert (user.kind, user.parts[0].text) == ("user", "Where is my order?")
     assert [(part.kind, getattr(part, "name", part.text)) for part in answer.parts] == [("card", "find_order"), ("message", "It is on its way.")]
     assert answer.parts[0].text == "on its way"
+    assert [part.kind for part in mark.parts] == ["summary"]
     assert "The lost order" in response.content.decode()
 
 
@@ -391,6 +392,103 @@ def test_summaries_are_shown_with_what_became_of_them(viewer, conversation):
     assert "They talked." in page
     assert "Items 1 to 2: an item changed, so this summary is not used any more." in page
     assert "not written (provider overloaded)" in page
+
+
+def marks(client, session, **given):
+    """The marks of summaries on a page: (where it stands, its state, messages, cursor of the page that begins with its range, later one)."""
+    blocks = client.get(address("session", session), given).context["transcript"].blocks
+    parts = [part for block in blocks for part in block.parts if part.kind == "summary"]
+    return [(part.summary.to_seq, part.state, part.messages, part.after, part.later) for part in parts]
+
+
+def test_transcript_marks_where_summaries_stand(viewer, agent):
+    made = sessions.session(agent)
+    sessions.turns(made, 4)
+    sessions.summary(made, 2, text="", is_stale=True, tokens=0)
+    sessions.summary(made, 4, text="Early.")
+    sessions.summary(made, 4, text="", failure="empty", tokens=0)
+    sessions.summary(made, 6, text="They **agreed** on <b>blue</b>.", tokens=1_200, source_tokens=34_567)
+
+    response = viewer.get(address("session", made))
+
+    assert [(block.kind, block.last_seq) for block in response.context["transcript"].blocks] == [
+        ("user", 1), ("agent", 2), ("mark", 2), ("user", 3), ("agent", 4), ("mark", 4), ("user", 5), ("agent", 6), ("mark", 6),
+        ("user", 7), ("agent", 8),
+    ]  # fmt: skip
+    assert marks(viewer, made) == [(2, "stale", 2, None, None), (4, "replaced", 4, None, 6), (6, "current", 6, None, None)]
+    page = response.content.decode()
+    assert "6 messages summarised here, 1,200 tokens instead of 34,567" in page
+    assert "2 messages were summarised here, and one changed since" in page
+    assert "They <strong>agreed</strong> on &lt;b&gt;blue&lt;/b&gt;." in page
+    assert 'href="#item-1"' in page
+    assert '<article class="msg user" id="item-1"' in page
+
+
+def test_place_of_a_stale_summary_shows_the_one_that_was_written_again(viewer, agent):
+    made = sessions.session(agent)
+    sessions.turns(made, 2)
+    sessions.summary(made, 2, text="", is_stale=True, tokens=0)
+    sessions.summary(made, 2)
+    sessions.summary(made, 2, text="", is_stale=True, tokens=0)
+
+    assert marks(viewer, made) == [(2, "current", 2, None, None)]
+
+
+def test_summary_that_ends_on_another_page_is_marked_there_and_pointed_to(viewer, agent):
+    made = sessions.session(agent)
+    sessions.turns(made, 100)
+    sessions.summary(made, 4)
+    sessions.summary(made, 100)
+
+    last = viewer.get(address("session", made))
+    middle = viewer.get(address("session", made), {"before": 141})
+    first = viewer.get(address("session", made), {"before": 61})
+
+    assert marks(viewer, made) == []
+    assert f'{address("session", made)}?before=101#summary-100' in last.content.decode()
+    assert marks(viewer, made, before=141) == [(100, "current", 100, 0, None)]
+    assert f'{address("session", made)}?after=0#item-1' in middle.content.decode()
+    assert marks(viewer, made, before=101) == [(100, "current", 100, 0, None)]
+    assert marks(viewer, made, before=61) == [(4, "replaced", 4, None, 100)]
+    assert f'{address("session", made)}?before=101#summary-100' in first.content.decode()
+
+
+def test_transcript_is_read_forwards_without_a_gap(viewer, agent):
+    made = sessions.session(agent)
+    for size in (3, 40, 50, 70, 2, 30):
+        sessions.item(made)
+        for _ in range(size - 1):
+            sessions.item(made, role="assistant")
+    pages, at = [], {"before": 20}
+    while at is not None:
+        response = viewer.get(address("session", made), at)
+        page = response.context["transcript"]
+        pages.append((page.blocks[0].first_seq, page.blocks[-1].last_seq, "This is an earlier part" in response.content.decode()))
+        at = {"after": page.newer} if page.newer else None
+
+    assert pages == [(1, 19, True), (20, 79, True), (80, 139, True), (140, 195, False)]
+
+
+def test_fork_marks_the_summaries_of_what_it_shares(viewer, owner, agent):
+    made = sessions.session(agent, key="case-1")
+    sessions.turns(made, 3)
+    sessions.summary(made, 2)
+    sessions.summary(made, 6)
+
+    owner.post(address("session-fork", made), {"at_seq": "4"})
+
+    assert marks(viewer, Session.objects.get(forked_from=made.id)) == [(2, "current", 2, None, None)]
+
+
+def test_marks_of_summaries_cost_the_same_for_1_and_3(viewer, agent, queries_of):
+    made = sessions.session(agent)
+    sessions.turns(made, 4)
+    sessions.summary(made, 2)
+    one = queries_of(viewer, address("session", made))
+    sessions.summary(made, 4)
+    sessions.summary(made, 6)
+
+    assert queries_of(viewer, address("session", made)) == one
 
 
 def test_session_that_cannot_be_compacted_says_why(owner, conversation, monkeypatch):

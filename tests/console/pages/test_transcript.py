@@ -5,7 +5,7 @@ import pytest
 from console import turns
 from console.templatetags.transcript import prose
 from governance.ids import uuid7
-from sessions.models import Approval, Item, Run
+from sessions.models import Approval, Item, Run, Summary
 
 RUN = uuid7()
 
@@ -98,6 +98,20 @@ def test_empty_message_of_a_model_that_only_called_a_tool_is_not_drawn():
     items = [item(1), item(2, role="assistant", text=""), item(3, "tool_call", "assistant", id="a", name="find", arguments={})]
 
     assert drawn(items)[1][1] == ["card"]
+
+
+def test_mark_of_a_summary_stands_before_what_it_does_not_cover():
+    pending = Run(id=uuid7(), status="queued", request={"message": "next"})
+    blocks = turns.blocks([item(1), item(3), item(4, role="assistant")], runs={RUN: run()}, pending=[pending])
+
+    def places(*ends):
+        marked = turns.with_marks(blocks, [turns.Stands(Summary(from_seq=1, to_seq=end), 2, "current") for end in ends])
+        return [block.last_seq if block.kind == "mark" else block.kind for block in marked]
+
+    assert places(2) == ["user", 2, "user", "agent", "user", "agent"]
+    assert places(3, 4) == ["user", "user", 3, "agent", 4, "user", "agent"]
+    assert places(9) == ["user", "user", "agent", 9, "user", "agent"]
+    assert [block.kind for block in turns.with_marks([], [turns.Stands(Summary(to_seq=1), 1, "stale")])] == ["mark"]
 
 
 def test_page_is_cut_at_a_turn_unless_it_has_only_one():
