@@ -52,7 +52,7 @@ def behind(*, run: Run, number: int, layer: str) -> Behind:
     if layer in (HISTORY, MESSAGE, *_READ_AFTERWARDS):
         found = list(_items(run, report))
         return Behind(layer, found[:MOST_ITEMS], len(found) > MOST_ITEMS)
-    if layer not in CHANGING and "text" not in report:
+    if layer not in (*CHANGING, TOOLS, SUMMARY) and "text" not in report:
         report = {**report, "text": _text_of_first(run, number, layer)}
     reader = {INSTRUCTIONS: _instructions, TOOLS: _tools, SUMMARY: _summary}.get(layer, _notes)
     return Behind(layer, list(reader(run, report)))
@@ -60,9 +60,10 @@ def behind(*, run: Run, number: int, layer: str) -> Behind:
 
 def _text_of_first(run: Run, number: int, layer: str) -> str:
     """The text of a layer that did not change since an earlier call. A run that went on elsewhere has a first call there."""
-    earlier = ModelCall.objects.filter(run_id=run.id, number__lt=number).order_by("-number").values_list("context", flat=True)
-    texts = (entry.get("text") for context in earlier.iterator(_CALLS_AT_ONCE) for entry in context if entry.get("layer") == layer)
-    return next(filter(None, texts), "")
+    earlier = left(ModelCall.objects.filter(run_id=run.id, number__lt=number), tenant_id=run.tenant_id).order_by("-number")
+    contexts = earlier.values_list("context", flat=True).iterator(_CALLS_AT_ONCE)
+    kept = (entry.get("text") for context in contexts for entry in context if entry.get("layer") == layer)
+    return next(filter(None, kept), "")
 
 
 def _definition(run: Run) -> Definition:

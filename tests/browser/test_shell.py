@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from console.context_report import LAYERS
 from governance.domain import exports, keys, members, previews, requests, retention
 from governance.ids import shown
-from governance.models import Member
+from governance.models import Export, Member
 from sessions.domain import quotas
 from tests.browser.conftest import sign_in
 from tests.factories import agents as agent_factories
@@ -49,7 +49,7 @@ def furnished(tenant, member):
     quota = quotas.create_quota(tenant_id=tenant.pk, scope="tenant", measure="cost", period="day", limit=5, by=by)
     policy = retention.create_policy(tenant_id=tenant.pk, category="sessions", age_basis="last_activity", days=30, by=by)
     request, _token = previews.preview(subject=subject, by=by)
-    export = exports.work(request_id=requests.export(subject=subject, by=by).id)
+    export = Export.objects.get(request=exports.work(request_id=requests.export(subject=subject, by=by).id))
     named = {
         "member": shown("mem", colleague.pk),
         "quota-edit": shown("quo", quota.pk),
