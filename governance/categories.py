@@ -125,7 +125,22 @@ class Identifiers(TableCategory):
 
 
 class ArchivedRows(TableCategory):
-    """What retention moved into files of the archive. An export carries the files, readable; an erasure deletes them."""
+    """What retention moved into files of the archive. An export carries the files, readable; an erasure deletes them.
+
+    A hold on one session in a file keeps the file: what is in it is not taken apart.
+    """
+
+    def covered_by(self, hold: Hold, alias: str = "t") -> tuple[str, list[Any]] | None:
+        match hold.scope:
+            case Hold.Scope.SUBJECT:
+                return f"{alias}.subject_id = %s", [hold.subject_id]
+            case Hold.Scope.CATEGORY:
+                return ("TRUE", []) if hold.root == self.key else (f"{alias}.root = %s", [hold.root])
+            case Hold.Scope.AGENT:
+                return f"({alias}.agents IS NULL OR %s = ANY({alias}.agents))", [hold.agent_id]
+            case _:
+                named = f"r.row_id = {alias}.id OR r.row_id = ANY({alias}.roots) OR {alias}.roots IS NULL"
+                return f"EXISTS (SELECT FROM governance_heldrow r WHERE r.hold_id = %s AND ({named}))", [hold.id]
 
     def files(self, *, scope: Scope) -> Iterator[File]:
         for part in ArchivedPart.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id"):

@@ -148,7 +148,7 @@ def _entry(entry):
     if entry["buckets"].get("anonymise"):
         stays.insert(0, _("totals kept, person removed"))
     try:
-        recipients = registry.get(entry["key"]).about.recipients
+        recipients = registry.get(entry["key"]).about.everybody
     except NotFound:
         recipients = ()
     return {**entry, "parts": parts, "stays": stays, "recipients": recipients, "samples": min(entry["rows"], previews.SAMPLES)}

@@ -20,7 +20,7 @@ from django.db import transaction
 
 from governance import signing
 from governance.actors import Actor
-from governance.domain import audit, clock, groups, protection, rotation
+from governance.domain import audit, clock, coverage, groups, protection, registry, rotation
 from governance.domain.volumes import FULL, digest_of
 from governance.errors import NotFound, Unavailable
 from governance.ids import uuid7
@@ -147,6 +147,7 @@ def _write(folder: Path, run: RetentionRun, category: str, subject_id: UUID | No
         id=uuid7(), tenant_id=run.tenant_id, subject_id=subject_id, category=category, run_id=run.id, archived_at=clock.now()
     )
     path, key, digest, counts = folder / f"{part.id.hex}.jsonl.sealed", os.urandom(32), hashlib.sha256(), {}
+    roots, agents = set(), set()
     with path.open("xb") as file:
         os.chmod(path, 0o600)
         with closing(SealedWriter(file, key=key, context=_context(part.id))) as sealed:
@@ -155,9 +156,13 @@ def _write(folder: Path, run: RetentionRun, category: str, subject_id: UUID | No
                 sealed.write(line)
                 digest.update(line)
                 counts[member] = counts.get(member, 0) + 1
+                roots |= {row.get("session_id"), row.get("run_id"), row["id"] if member == category else None}
+                agents.add(row.get("agent_id"))
         file.flush()
         os.fsync(file.fileno())
     part.path, part.counts, part.content_sha256 = str(path.relative_to(directory())), counts, digest.hexdigest()
+    part.root = coverage.root_of(registry.get(category)).key
+    part.roots, part.agents = sorted(filter(None, roots)), sorted(filter(None, agents))
     part.sha256, part.size = digest_of(path)
     if hashlib.sha256(_read(path, key, part.id)).hexdigest() != part.content_sha256:
         raise ArchiveDiffers

@@ -176,7 +176,8 @@ class LogStream(Store):
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """What a record of processing says about the category. `third_party` is the export's rule for text that names others:
+    """What a record of processing says about the category. `recipients` keep copies for a declared time; `passed_on` names who
+    gets parts of it through what an agent does. `third_party` is the export's rule for text that names others:
     `redact` blanks the category's `redact` columns in rows that are linked to other subjects.
     """
 
@@ -185,6 +186,12 @@ class Processing:
     recipients: tuple[str, ...] = ()
     third_party: Literal["include", "redact", "omit"] = "include"
     sources: tuple[str, ...] = ("the person", "the application that calls Lethe")
+    passed_on: tuple[str, ...] = ()
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """All who receive it."""
+        return (*self.recipients, *self.passed_on)
 
 
 @dataclass(frozen=True, slots=True)

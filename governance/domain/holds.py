@@ -24,6 +24,7 @@ from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from governance.models import (
     ApiKey,
+    ArchivedPart,
     ErasureStep,
     Fence,
     HeldCopy,
@@ -195,7 +196,8 @@ def _problems_of(target: Target, by: Actor) -> dict[str, list[str]]:
                 raise NotFound("There is no such subject.")
         case Hold.Scope.SESSION:
             sessions = registry.get("sessions")
-            if not sessions.model._default_manager.filter(tenant_id=by.tenant_id, pk=target.session_id).exists():
+            is_there = sessions.model._default_manager.filter(tenant_id=by.tenant_id, pk=target.session_id).exists()
+            if not is_there and not ArchivedPart.objects.filter(tenant_id=by.tenant_id, roots__contains=[target.session_id]).exists():
                 raise NotFound("There is no such session.")
         case Hold.Scope.AGENT:
             if target.agent_id is None:

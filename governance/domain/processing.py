@@ -4,8 +4,9 @@ One description serves the context of an export, the record of processing activi
 page of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 
 from governance import queries
 from governance.domain import clock, registry
@@ -19,6 +20,15 @@ THIRD_PARTY = {
 }
 
 
+# Asked with a tenant's id: [{"kind", "name", "address"}] of those outside who may receive data of it.
+_recipients: list[Callable[[UUID], list[dict[str, str]]]] = []
+
+
+def tell_recipients(tell: Callable[[UUID], list[dict[str, str]]]) -> None:
+    """Register who knows of recipients: an upper floor, from `AppConfig.ready()`."""
+    _recipients.append(tell)
+
+
 def of_category(category: Category, policies: Iterable[RetentionPolicy] = ()) -> dict[str, Any]:
     """One category as JSON. `policies` are those of the tenant that is asked about."""
     about = category.about
@@ -28,7 +38,7 @@ def of_category(category: Category, policies: Iterable[RetentionPolicy] = ()) ->
         "purposes": list(about.purposes),
         "legal_basis": about.legal_basis,
         "sources": list(about.sources),
-        "recipients": list(about.recipients),
+        "recipients": list(about.everybody),
         "third_party": about.third_party,
         "on_erasure": category.method,
         "stores": sorted(store.name for store in category.stores),
@@ -61,6 +71,7 @@ def record(*, tenant: Tenant) -> dict[str, Any]:
             "Identifiers, previews and archives are encrypted with AES-256-GCM under a key of the tenant.",
             "Every change and every look at personal content by staff is recorded in the audit trail.",
         ],
+        "recipients": [entry for tell in _recipients for entry in tell(tenant.id)],
         "activities": [of_category(category, policies) for category in registry.categories().values()],
     }
 
@@ -75,6 +86,10 @@ def markdown(record: dict[str, Any]) -> str:
         "## Security",
         "",
         *(f"- {sentence}" for sentence in record["security"]),
+        "",
+        "## Recipients by name",
+        "",
+        *([f"- {entry['kind']}: {entry['name']}{_at(entry)}" for entry in record["recipients"]] or ["- nobody"]),
     ]
     for entry in record["activities"]:
         lines += [
@@ -99,6 +114,10 @@ def _of_policy(policy: RetentionPolicy) -> str:
     action = {"delete": "deleted", "anonymise": "stripped of the person"}.get(policy.action, "archived and deleted")
     since = basis.get(policy.age_basis, policy.age_basis)
     return f"Rows{where} are {action} {policy.length} after {since}."
+
+
+def _at(entry: dict[str, str]) -> str:
+    return f" ({entry['address']})" if entry["address"] else ""
 
 
 def _list(words: Iterable[str]) -> str:

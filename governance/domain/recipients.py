@@ -12,7 +12,7 @@ from governance.models import RequestRecipient, SubjectRequest
 
 def declare(*, request: SubjectRequest, categories: list[str]) -> None:
     """List the recipients that these categories declare. Inside the transaction that ends the request."""
-    names = {name for key in categories if (found := registry.categories().get(key)) for name in found.about.recipients}
+    names = {name for key in categories if (found := registry.categories().get(key)) for name in found.about.everybody}
     RequestRecipient.objects.bulk_create(
         (RequestRecipient(request=request, tenant_id=request.tenant_id, ref=name) for name in sorted(names)),
         ignore_conflicts=True,

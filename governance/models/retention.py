@@ -1,3 +1,4 @@
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -130,6 +131,11 @@ class ArchivedPart(models.Model):
     subject_id = models.UUIDField(null=True)
     # The category of the policy; members of its groups are in the file as well.
     category = models.CharField(max_length=40)
+    # The category that heads their groups, the ids that a hold may name these rows by, and their agents: a hold reaches them
+    # here as well. Null in files from before that was noted: then every hold of a session or an agent keeps them.
+    root = models.CharField(max_length=40, blank=True)
+    roots = ArrayField(models.UUIDField(), null=True)
+    agents = ArrayField(models.UUIDField(), null=True)
     run_id = models.UUIDField()
     # Inside the archive's folder.
     path = models.CharField(max_length=200)

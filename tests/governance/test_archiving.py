@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from governance import checks, residue, signing
@@ -28,6 +29,7 @@ from governance.domain import (
 from governance.domain.holds import Target
 from governance.domain.recent import OVER
 from governance.errors import NotFound
+from governance.ids import uuid7
 from governance.models import ArchivedPart, AuditEvent, RetentionPolicy, RetentionRun, SubjectRequest
 from sessions.models import Item, Run, Session
 from tests.factories import governance as make
@@ -225,6 +227,46 @@ def test_hold_keeps_the_file(archived, subject, officer, records_manager):
 
     assert done.state == "completed_with_exceptions"
     assert lines(archived)
+
+
+TARGETS = {
+    "session": lambda old: Target("session", session_id=old.id),
+    "agent": lambda old: Target("agent", agent_id=old.agent_id, agent_name="helper"),
+    "category": lambda old: Target("category", category="items"),
+    "query": lambda old: Target("query", query={"category": "archived_rows", "after": timezone.now() - timedelta(days=1)}),
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["noted", "from before it was noted"])
+@pytest.mark.parametrize("scope", TARGETS)
+def test_hold_placed_later_reaches_what_is_archived(archived, old, subject, officer, records_manager, scope, known):
+    hold_target = TARGETS[scope](old)
+    if not known:
+        ArchivedPart.objects.update(roots=None, agents=None)
+        # Nobody can know any more which sessions are in it: a hold on any other keeps the file.
+        hold_target = Target("session", session_id=talk.conversation(old.agent, subject).id) if scope == "session" else hold_target
+
+    hold = holds.place(target=hold_target, matter="M-1", reason="audit", by=records_manager)
+
+    assert holds.rows_by_category(hold=hold).get("archived_rows") == 1
+    with pytest.raises(DatabaseError, match="legal hold"), transaction.atomic():
+        ArchivedPart.objects.all().delete()
+    assert erased(subject, officer).state == "completed_with_exceptions"
+    assert lines(archived)
+
+
+def test_hold_on_something_else_leaves_the_archive_alone(archived, old, subject, officer, records_manager):
+    other = talk.conversation(talk.agent(old.tenant, "other"), make.subject(old.tenant, "other"))
+    for target in (Target("session", session_id=other.id), Target("agent", agent_id=other.agent_id, agent_name="other")):
+        holds.place(target=target, matter="M-1", reason="audit", by=records_manager)
+
+    assert erased(subject, officer).state == "completed"
+    assert files() == {archiving.MARKER}
+
+
+def test_hold_on_a_session_that_nobody_ever_had_is_not_placed(archived, records_manager):
+    with pytest.raises(NotFound):
+        holds.place(target=Target("session", session_id=uuid7()), matter="M-1", reason="audit", by=records_manager)
 
 
 def test_policy_of_their_own_ends_archived_rows(archived, records_manager):
