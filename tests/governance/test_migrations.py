@@ -81,12 +81,13 @@ def scratch(transactional_db):
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     options = {key: value for key, value in connection.settings_dict["OPTIONS"].items() if key != "pool"}
-    connections.databases[SCRATCH] = {**connection.settings_dict, "NAME": name, "OPTIONS": options}
+    # Not among the databases of the settings: those a test may not use beside its own.
+    connections[SCRATCH] = type(connections["default"])({**connection.settings_dict, "NAME": name, "OPTIONS": options}, SCRATCH)
     try:
         yield connections[SCRATCH]
     finally:
         connections[SCRATCH].close()
-        del connections[SCRATCH], connections.databases[SCRATCH]
+        del connections[SCRATCH]
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
