@@ -16,6 +16,10 @@ from sessions.models import Run, Session
 FRONT = 10
 # As the condition of the index run_unfinished_of_session has it.
 _IS_UNFINISHED = "status IN ('queued', 'running', 'awaiting_approval')"
+# As queued runs of a session start: those that push ahead, then as they came. They are numbered before they wait for the
+# session's row and stored while they hold it, so it is the moment of storing that says who came first.
+_IN_TURN = ("-priority", "created_at", "id")
+IN_TURN = "run.priority DESC, run.created_at, run.id"
 # Whether a turn holds the session, by the clock of the database. Not true is also NULL.
 IS_LIVE = "lease_expires_at > statement_timestamp()"
 # A lease that is taken or renewed now, by the clock of the database; `until` is the same for the ORM.
@@ -100,7 +104,7 @@ def unfinished(session_id: UUID) -> list[Run]:
 
 
 _UNFINISHED = sql.Reader(
-    "SELECT {run} FROM agent_sessions_run run WHERE session_id = %s AND " + _IS_UNFINISHED + " ORDER BY priority DESC, id",
+    "SELECT {run} FROM agent_sessions_run run WHERE session_id = %s AND " + _IS_UNFINISHED + f" ORDER BY {IN_TURN}",
     run=sql.Columns(Run, only=["id", "status", "priority", "tenant_id", "subject_id"]),
 )
 
@@ -114,7 +118,7 @@ def next_queued(session_id: UUID) -> Run | None:
     return (
         Run.objects.select_related("agent", "version", "session")
         .filter(session_id=session_id, status=Run.Status.QUEUED)
-        .order_by("-priority", "id")
+        .order_by(*_IN_TURN)
         .first()
     )
 

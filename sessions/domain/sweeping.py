@@ -65,11 +65,11 @@ def _forgotten() -> list[UUID]:
     """Queued runs whose session is free, some seconds old: their message to a worker was lost."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """
+            f"""
             SELECT run.id FROM agent_sessions_run run LEFT JOIN agent_sessions_session session ON session.id = run.session_id
             WHERE run.status = 'queued' AND run.created_at < now() - interval '3 seconds'
               AND (session.id IS NULL OR session.lease_run_id IS NULL OR session.lease_expires_at < now())
-            ORDER BY run.priority DESC, run.id LIMIT 50
+            ORDER BY {leases.IN_TURN} LIMIT 50
             """
         )
         return [row[0] for row in cursor.fetchall()]

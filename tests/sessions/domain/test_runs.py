@@ -204,10 +204,21 @@ def test_enqueue_runs_all_fifty_in_order(agent, actor):
     assert (session.turns, session.lease_run_id) == (50, None)
     said = [role for role, _ in texts(session)]
     assert said == ["user", "assistant"] * 50
-    by_arrival = list(Run.objects.order_by("id").values_list("id", flat=True))
-    by_turn = list(Item.objects.filter(role="user").order_by("seq").values_list("run_id", flat=True))
-    # The first to take the lease may not be the first that was numbered; all that queued run in their order.
-    assert by_turn[1:] == [run_id for run_id in by_arrival if run_id != by_turn[0]]
+    by_arrival = list(Run.objects.order_by("created_at").values_list("id", flat=True))
+    assert list(Item.objects.filter(role="user").order_by("seq").values_list("run_id", flat=True)) == by_arrival
+
+
+def test_queued_turns_run_as_they_came_to_the_session_whoever_was_numbered_first(agent, actor):
+    set_policy(agent, "enqueue")
+    _, running = held(agent, actor)
+    asked = [RunRequest(message=text, session_key="case-1") for text in ("first", "second")]
+    first, second = (runs.start(agent_name="research", request=request, by=actor) for request in asked)
+    # The first waited for the session's row while the second was stored.
+    Run.objects.filter(id=first.id).update(created_at=Now())
+    executions.finish(run=running, status=Run.Status.COMPLETED)
+
+    assert finished(first).status == finished(second).status == Run.Status.COMPLETED
+    assert [text for role, text in texts(Session.objects.get()) if role == "user"][-2:] == ["second", "first"]
 
 
 def test_interrupt_stops_the_running_turn_and_keeps_what_it_produced(agent, actor):
