@@ -19,7 +19,7 @@ def test_preview_counts_every_category_exactly(conversation, subject, officer):
 
     rows = {entry["key"]: entry["rows"] for entry in request.preview["categories"]}
     assert rows == {
-        "idempotency_records": 1, "run_events": 2, "model_calls": 1, "approvals": 1, "approval_rules": 1, "items": 4, "blobs": 1,
+        "idempotency_records": 1, "run_events": 2, "model_calls": 1, "approvals": 1, "approval_rules": 1, "items": 4, "blobs": 1, "session_workspace": 1,
         "summaries": 1, "runs": 1, "sessions": 1, "exports": 0, "archived_rows": 0, "held_copies": 0, "api_keys": 0, "audit_notes": 0, "lineage": 0,
         "subject_links": 0, "subject_identifiers": 1,
     }  # fmt: skip
@@ -127,7 +127,7 @@ def test_preview_is_audited_with_counts_only(conversation, subject, officer):
     request, _ = previews.preview(subject=subject, by=officer)
 
     event = AuditEvent.objects.get(action="request.previewed")
-    assert event.payload == {"subject": subject.id.hex, "kind": "erase", "rows": 15, "digest": request.digest}
+    assert event.payload == {"subject": subject.id.hex, "kind": "erase", "rows": 16, "digest": request.digest}
     assert event.object_label == request.ref
 
 
