@@ -3,6 +3,7 @@
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 
 import django
@@ -15,6 +16,11 @@ from django.urls import set_script_prefix
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
+# Requests that compute at the same time; with more, threads of one interpreter mostly take it from each other.
+_AT_ONCE = 2
+# Whatever takes longer waits for something else than this process, and keeps nobody from being answered.
+_COMPUTES_SECONDS = 0.1
+
 
 class Handler(ASGIHandler):
     """Django under ASGI, with one change of threads a request.
@@ -22,11 +28,13 @@ class Handler(ASGIHandler):
     All our views are synchronous. Django would run each middleware that can be asynchronous on the event loop, start a
     thread for each request, and hop between the two several times: most of what a small request costs. Here a request
     is answered from its first signal to its last in one of `web_threads` threads; only streams come back to the loop.
+    Of many who come at once, a few are answered at a time: the first is done soon, and the last no later.
     """
 
     def load_middleware(self, is_async=True):
         super().load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(settings.LETHE["web_threads"], thread_name_prefix="lethe-web")
+        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def handle(self, scope, receive, send):
         try:
@@ -42,8 +50,14 @@ class Handler(ASGIHandler):
                 await self.send_response(response, send)
 
     async def _in_thread(self, function, *args):
-        # With a copy of the context, so that what a request sets is gone after it.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, function, *args)
+        loop = asyncio.get_running_loop()
+        await self._room.acquire()
+        with ExitStack() as leaving:
+            leaving.callback(self._room.release)
+            early = loop.call_later(_COMPUTES_SECONDS, leaving.close)
+            leaving.callback(early.cancel)
+            # With a copy of the context, so that what a request sets is gone after it.
+            return await loop.run_in_executor(self._threads, copy_context().run, function, *args)
 
     def _answer(self, scope, request, refusal):
         """The response; one that is whole is closed, and either way the thread's connection is given back."""

@@ -4,12 +4,18 @@ import asyncio
 import uuid
 
 import structlog
+from csp.middleware import CSPMiddleware
+from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
 from django.http import HttpResponse
 from django.middleware.gzip import GZipMiddleware
+from django.middleware.locale import LocaleMiddleware
 from django.shortcuts import redirect, render
+from django_htmx.middleware import HtmxMiddleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from console.forms.account import ProveForm
@@ -32,6 +38,39 @@ STATUSES = {
 # Pages a member may use before choosing an own password, and without any tenant.
 ALWAYS = {"sign-in", "sign-out", "change-password"}
 WITHOUT_TENANT = ALWAYS | {"account", "help", "gallery", "switch-tenant"}
+
+
+class _OnPages:
+    """For pages only: a call with a key has no cookie, no language and no page that would need protection."""
+
+    def __call__(self, request):
+        if request.path.startswith("/api/") and "HTTP_AUTHORIZATION" in request.META:
+            return self.get_response(request)
+        return super().__call__(request)
+
+
+class ContentPolicyMiddleware(_OnPages, CSPMiddleware):
+    pass
+
+
+class BrowserSessionMiddleware(_OnPages, SessionMiddleware):
+    pass
+
+
+class LanguageMiddleware(_OnPages, LocaleMiddleware):
+    pass
+
+
+class MemberMiddleware(_OnPages, AuthenticationMiddleware):
+    pass
+
+
+class MessagesMiddleware(_OnPages, MessageMiddleware):
+    pass
+
+
+class FragmentsMiddleware(_OnPages, HtmxMiddleware):
+    pass
 
 
 class RequestIdMiddleware:

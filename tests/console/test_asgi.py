@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 from django.http import HttpResponse
@@ -66,6 +67,41 @@ def test_a_request_is_answered_in_one_thread(monkeypatch):
     assert len(threads) == 2
     assert len(set(threads)) == 1
     assert threads[0] is not threading.main_thread()
+
+
+def test_many_who_come_at_once_are_answered_a_few_at_a_time():
+    handler, now, most = asgi.Handler(), [], []
+
+    def answer():
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.005)
+        now.pop()
+
+    async def come():
+        await asyncio.gather(*(handler._in_thread(answer) for _ in range(30)))
+
+    asyncio.run(come())
+
+    assert len(most) == 30
+    assert max(most) == asgi._AT_ONCE
+
+
+def test_who_waits_for_something_else_keeps_nobody_from_being_answered():
+    handler, gone = asgi.Handler(), threading.Event()
+
+    async def come():
+        slow = [asyncio.create_task(handler._in_thread(gone.wait, 60)) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert await handler._in_thread(lambda: "answered") == "answered"
+        assert not any(task.done() for task in slow)
+        gone.set()
+        assert all(await asyncio.gather(*slow))
+
+    asyncio.run(come())
+
+    # Whoever made room early does not make it a second time.
+    assert handler._room._value == asgi._AT_ONCE
 
 
 @pytest.mark.django_db
