@@ -2,7 +2,7 @@
 
 Django's ORM builds its statement anew each time. For a row as wide as a run's that takes Python ten times as long as
 PostgreSQL (see tests/bench/turns.py), so the way of a turn is plain SQL: models say what a row is, and are read and
-written by statements that are prepared once. Everything that is not on that way uses the ORM.
+written by statements that PostgreSQL keeps (see `prepared`). Everything that is not on that way uses the ORM.
 """
 
 import json
@@ -15,45 +15,38 @@ from django.db import connection, models
 from django.db.models.expressions import DatabaseDefault
 from psycopg.types.json import Jsonb
 
+from governance import prepared
+
 
 def execute(statement: str, values: Sequence[Any] = ()) -> int:
     """Run a statement; returns how many rows it changed."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, values)
+        prepared.execute(cursor, [(statement, values)])
         return cursor.rowcount
 
 
 def row(statement: str, values: Sequence[Any] = ()) -> tuple | None:
     """The first row, or None. JSON arrives as text."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchone()
+    return script(Write(statement, values))
 
 
 def rows(statement: str, values: Sequence[Any] = ()) -> list[tuple]:
     """All rows. JSON arrives as text."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchall()
+    return batch(Write(statement, values))[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A statement with its values, to be run alone or together with others; a write, or a read of a `batch`."""
+    """A statement with its values, to be run alone or together with others; a write, or a read of a `batch`.
+
+    Places are `%s`, or `%(name)s` when the values have names.
+    """
 
     statement: str
-    values: Sequence[Any] = ()
+    values: Sequence[Any] | Mapping[str, Any] = ()
 
     def run(self) -> int:
         return execute(self.statement, self.values)
-
-    def named(self, prefix: str) -> tuple[str, dict[str, Any]]:
-        """The statement and its values by name, for a script whose other values have names."""
-        names = [f"{prefix}{number}" for number in range(len(self.values))]
-        parts = self.statement.split("%s")
-        assert len(parts) == len(names) + 1, "as many values as places"
-        placed = (f"{part}%({name})s" for part, name in zip(parts, names, strict=False))
-        return "".join([*placed, parts[-1]]), dict(zip(names, self.values, strict=True))
 
 
 def combined(*, then: Write, **writes: Write) -> Write:
@@ -72,18 +65,16 @@ def together(*, then: Write, before: Write | None = None, **writes: Write) -> tu
     A statement `before` them, such as one that waits for a lock, is one of its own: they see what was committed meanwhile.
     """
     whole = combined(then=then, **writes)
-    if before is not None:
-        return script(f"{before.statement}; {whole.statement}", [*before.values, *whole.values])
-    return row(whole.statement, whole.values)
+    return script(before, whole) if before is not None else script(whole)
 
 
-def script(statements: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple | None:
-    """Run statements that are separated by semicolons in one round trip; returns the first row of the last one.
+def script(*writes: Write) -> tuple | None:
+    """Run statements in one round trip; returns the first row of the last one.
 
     Each sees what the ones before did, and what others have committed until then. Outside a transaction they are one.
     """
     with connection.cursor() as cursor:
-        cursor.execute(statements, values)
+        prepared.execute(cursor, [(write.statement, write.values) for write in writes])
         while cursor.nextset():
             pass
         return cursor.fetchone()
@@ -92,7 +83,7 @@ def script(statements: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple 
 def batch(*reads: Write) -> list[list[tuple]]:
     """The rows of several reads in one round trip. JSON arrives as text."""
     with connection.cursor() as cursor:
-        cursor.execute("; ".join(read.statement for read in reads), [value for read in reads for value in read.values])
+        prepared.execute(cursor, [(read.statement, read.values) for read in reads])
         found = [cursor.fetchall()]
         while cursor.nextset():
             found.append(cursor.fetchall())

@@ -11,6 +11,7 @@ from django.db import transaction
 from kombu.exceptions import OperationalError
 
 from agents.definition import Definition
+from sessions.domain.opening import Fresh
 from sessions.models import Run, Session
 
 logger = logging.getLogger("lethe.dispatch")
@@ -19,9 +20,9 @@ logger = logging.getLogger("lethe.dispatch")
 draining = threading.Event()
 
 
-def submit(run_id: UUID, *, fresh: Run | None = None) -> None:
+def submit(run_id: UUID, *, fresh: Fresh | None = None) -> None:
     """Execute the run in this process once the current transaction is committed. A run that was stored a moment ago
-    comes along as `fresh`, with its agent, version and session: it is not read again."""
+    comes along as `fresh`: it is not read again."""
 
     def now() -> None:
         from sessions.engine import runner  # noqa: PLC0415 -- see above

@@ -13,7 +13,7 @@ from sessions.models import Item, Run, Session
 
 def end(run: Run, status: str, event: tuple[str, dict]) -> None:
     """Write the final status with the totals of the ledger, and the last event. The caller holds the run's row."""
-    _ended(run, sql.script(_END, _values(run, status, event)))
+    _ended(run, sql.script(sql.Write(_END, _values(run, status, event))))
 
 
 def end_running(run: Run, status: str, event: tuple[str, dict], before: sql.Write | None = None) -> bool | None:
@@ -22,12 +22,9 @@ def end_running(run: Run, status: str, event: tuple[str, dict], before: sql.Writ
     Returns whether another run is queued behind it; None when it does not run any more.
     """
     # The session first, as whoever starts a run does: a message that interrupts holds it and wants the run.
-    lock = "SELECT FROM agent_sessions_session WHERE id = %(session)s FOR UPDATE; "
-    values = _values(run, status, event) | {"unfinished": [Run.Status.RUNNING]}
-    if before is not None:
-        statement, more = before.named("before")
-        lock, values = f"{lock}{statement}; ", values | more
-    row = sql.script(lock + _END, values)
+    lock = sql.Write("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [run.session_id])
+    end = sql.Write(_END, _values(run, status, event) | {"unfinished": [Run.Status.RUNNING]})
+    row = sql.script(lock, *filter(None, [before]), end)
     return _ended(run, row) if row else None
 
 
@@ -81,7 +78,7 @@ ended AS (
 event AS (
   INSERT INTO agent_sessions_runevent (run_id, seq, tenant_id, subject_id, type, data)
   SELECT id, 1 + (SELECT coalesce(max(seq), 0) FROM agent_sessions_runevent WHERE run_id = %(run)s), tenant_id, subject_id,
-         %(type)s, %(data)s || CASE WHEN %(type)s = 'run.completed' THEN jsonb_build_object(
+         %(type)s::text, %(data)s || CASE WHEN %(type)s = 'run.completed' THEN jsonb_build_object(
            'usage', jsonb_build_object('input_tokens', input_tokens, 'cached_tokens', cached_tokens,
                                        'output_tokens', output_tokens, 'reasoning_tokens', reasoning_tokens),
            'cost', trim_scale(cost)::text) ELSE '{}' END

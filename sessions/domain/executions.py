@@ -3,6 +3,7 @@
 Whoever executes a run holds its session's lease. Locks are taken in one order: the session, then the run.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from uuid import UUID
 
@@ -45,13 +46,13 @@ def begin(run: Run, session: Session | None, *, running: bool) -> None:
     sql.together(**writes, then=events.waking(run))
 
 
-def begin_at_once(run: Run, session: Session) -> bool:
-    """`begin` for a new run, locks included, in one round trip outside a transaction.
+def begin_at_once(run: Run, session: Session, reads: Sequence[sql.Write]) -> list[list[tuple]] | None:
+    """`begin` for a new run, locks included, in one round trip outside a transaction; returns what was read after it.
 
     It does not wait for the disk: whoever asked is still waiting, and the run's end, which is told, takes everything
     before it to the disk. Until then it may be lost with the server, never with a process. See docs/decisions/0004.
 
-    False when the session is not open and free of other runs; then nothing was stored.
+    None when the session is not open and free of other runs; then nothing was stored.
     """
     content = {"text": run.request["message"]}
     item = Item(
@@ -63,8 +64,7 @@ def begin_at_once(run: Run, session: Session) -> bool:
     )
     asked, run.request = run.request, _kept(run.request)
     run.status, run.attempts = Run.Status.RUNNING, 1
-    taken = sql.together(
-        before=sql.Write("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [session.id]),
+    begun = sql.combined(
         taken=leases.taking_free(session=session, run=run),
         item=sql.insertion(item, source="taken", seq=_HEAD, turn=("taken.turns", []), group=_HEAD),
         run=_insertion(run, source="taken", first_seq=_HEAD),
@@ -74,12 +74,15 @@ def begin_at_once(run: Run, session: Session) -> bool:
             events.waking(run).values,
         ),
     )  # fmt: skip
-    if taken is None:
+    # A statement of its own, so that those after it see what was committed while it waited.
+    lock = sql.Write("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [session.id])
+    _, taken, *found = sql.batch(lock, begun, *reads)
+    if not taken:
         run.request, run.status, run.attempts = asked, Run.Status.QUEUED, 0
-        return False
-    session.head_seq, session.turns, session.version, *_ = taken
+        return None
+    session.head_seq, session.turns, session.version, *_ = taken[0]
     session.lease_run_id, run.first_seq, run.session, run._state.adding = run.id, session.head_seq, session, False
-    return True
+    return found
 
 
 _HEAD = ("taken.head_seq", [])

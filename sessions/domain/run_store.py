@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import starmap
 from typing import Any
 from uuid import UUID
 
@@ -394,7 +395,7 @@ def open_store(
     `history.newest` has found.
     """
     rows = history.load_tail(session=session, token_budget=token_budget, after_seq=after_seq, page=page) if session else []
-    items = [ItemView(seq, kind, role, turn, group, tokens, content) for seq, kind, role, turn, group, tokens, content in rows]
+    items = list(starmap(ItemView, rows))
     if session is None and first_message is not None:
         items = [first_message]
     is_fresh = last_event <= 1

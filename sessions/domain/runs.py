@@ -23,7 +23,7 @@ from governance.ids import parse, shown
 from governance.models import Subject
 from governance.text import clean, clean_json
 from sessions import dispatch, notify
-from sessions.domain import approvals, blobs, definitions, endings, executions, idempotency, leases, quotas
+from sessions.domain import approvals, blobs, definitions, endings, executions, idempotency, leases, opening, quotas
 from sessions.domain import sessions as session_verbs
 from sessions.errors import Draining, EmptyMessage, MessageTooLong, QueueFull, RunFinished, SessionBusy, SessionClosed
 from sessions.models import Approval, Run, Session
@@ -186,7 +186,10 @@ def _stored(target: _Target, request: RunRequest, by, subject, where, reservatio
         cost=definition.limits.cost if definition.limits else None,
     )  # fmt: skip
     try:
-        at_once = begun = _begun_at_once(run, session, request, where, reservation)
+        fresh = None
+        if session is not None and where == "here" and reservation is None and not request.attachments:
+            fresh = _begun_at_once(run, session, definition)
+        begun = fresh is not None
         if not begun:
             _refuse_early(session, definition)
             with transaction.atomic():
@@ -197,7 +200,7 @@ def _stored(target: _Target, request: RunRequest, by, subject, where, reservatio
         quotas.release(run_id=run.id)
         raise
     if begun:
-        dispatch.submit(run.id, fresh=_copied(run) if at_once else None)
+        dispatch.submit(run.id, fresh=fresh)
     elif session is not None and where == "here":
         # The session may have become free between the look and the commit; asking again is cheap.
         executions.begin_next(session_id=session.id)
@@ -227,11 +230,12 @@ def _open(target: _Target, definition, request: RunRequest, subject, by: Actor) 
     return session
 
 
-def _begun_at_once(run: Run, session: Session | None, request: RunRequest, where: str, reservation) -> bool:
-    """Most turns find their session free, and have nothing else to store. False: nothing was stored, look closer."""
-    if session is None or where != "here" or reservation is not None or request.attachments:
-        return False
-    return executions.begin_at_once(run, session)
+def _begun_at_once(run: Run, session: Session, definition) -> opening.Fresh | None:
+    """Most turns find their session free, and have nothing else to store. None: nothing was stored, look closer."""
+    run.session = session
+    reads = [] if opening.starts_at_a_summary(definition) else opening.asking(run, definition)
+    found = executions.begin_at_once(run, session, reads)
+    return None if found is None else opening.Fresh(_copied(run), opening.read(found))
 
 
 def _refuse_early(session: Session | None, definition) -> None:

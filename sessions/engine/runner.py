@@ -17,6 +17,7 @@ from django.db import Error as DatabaseError
 from governance.errors import LetheError, SubjectFenced, storage_full
 from sessions import dispatch, notify
 from sessions.domain import executions, leases
+from sessions.domain.opening import Fresh
 from sessions.domain.run_store import RunStore
 from sessions.engine import aggregating, background, mcp_tools, wiring
 from sessions.engine.errors import ModelFailed
@@ -33,6 +34,7 @@ _INTERNAL = {
     "code": "internal_error",
     "message": "Lethe failed while it worked on this run. The operator's log has the details.",
 }
+_FIRST_LOOK_SECONDS = 0.5
 _lock = threading.Lock()
 _runner: "Runner | None" = None
 
@@ -46,10 +48,10 @@ def runner() -> "Runner":
         return _runner
 
 
-def submit(run_id: UUID, *, fresh: Run | None = None) -> Future:
+def submit(run_id: UUID, *, fresh: Fresh | None = None) -> Future:
     """Execute a run that holds its lease. The future ends with the run; nobody has to wait for it.
 
-    `fresh` is the run with its agent, version and session, if it was stored a moment ago.
+    `fresh` is the run, if it was stored a moment ago.
     """
     return runner().submit(run_id, fresh=fresh)
 
@@ -90,7 +92,7 @@ class Runner:
         self._loop = _new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="lethe-engine", daemon=True).start()
 
-    def submit(self, run_id: UUID, *, fresh: Run | None = None) -> Future:
+    def submit(self, run_id: UUID, *, fresh: Fresh | None = None) -> Future:
         future = self.call(self.tracked(run_id, fresh))
         self._futures[run_id] = future
         future.add_done_callback(lambda _: self._futures.pop(run_id, None))
@@ -122,7 +124,7 @@ class Runner:
         await mcp_tools.close()
         await notify.hub().close()
 
-    async def tracked(self, run_id: UUID, fresh: Run | None = None) -> None:
+    async def tracked(self, run_id: UUID, fresh: Fresh | None = None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks[run_id] = task
@@ -134,7 +136,7 @@ class Runner:
             self._tasks.pop(run_id, None)
 
 
-async def _execute(run_id: UUID, task: asyncio.Task, fresh: Run | None) -> None:
+async def _execute(run_id: UUID, task: asyncio.Task, fresh: Fresh | None) -> None:
     """From a leased run to its end. What stops it early is kept in the store's `stop_reason`."""
     with notify.hub().bell(notify.CANCEL, run_id) as bell:
         try:
@@ -253,13 +255,17 @@ async def _beat(job, task: asyncio.Task) -> None:
 
 
 async def _watch(job, task: asyncio.Task, bell: asyncio.Event) -> None:
-    """Stop the run when somebody asks for it. The row is the truth: a lost notification is found by the next look."""
-    reason = job.run.cancel_reason or None
+    """Stop the run when somebody asks for it. The row is the truth: a lost notification is found by the next look.
+
+    The first is soon: who was asked between the beginning and here was told before anybody listened.
+    """
+    reason, patience = job.run.cancel_reason or None, _FIRST_LOOK_SECONDS
     while reason is None:
         try:
-            await asyncio.wait_for(bell.wait(), settings.LETHE["heartbeat_seconds"])
+            await asyncio.wait_for(bell.wait(), patience)
         except TimeoutError:
             pass
+        patience = settings.LETHE["heartbeat_seconds"]
         bell.clear()
         reason = await in_thread(_cancel_reason, job.run.id)
     _stop(job, task, "cancelled" if reason == "cancelled" else "interrupted")

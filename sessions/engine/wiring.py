@@ -17,7 +17,8 @@ from sessions.context import tokens
 from sessions.context.assemble import input_limit
 from sessions.context.policies import Texts
 from sessions.context.view import Note
-from sessions.domain import definitions, history, remembered, run_store, usage
+from sessions.domain import definitions, opening, remembered, run_store, usage
+from sessions.domain.opening import Fresh
 from sessions.domain.run_store import RunStore
 from sessions.engine import children, compacting, file_tools, history_tools, mcp_tools, skills
 from sessions.engine import providers as engine_providers
@@ -70,13 +71,12 @@ def warm_up() -> None:
         mcp_tools.load()
 
 
-def load(run_id: UUID, fresh: Run | None = None) -> Job | None:
-    """The job of a running run; None when it is not running any more. A `fresh` run was stored a moment ago, and comes
-    with its agent, version and session.
+def load(run_id: UUID, fresh: Fresh | None = None) -> Job | None:
+    """The job of a running run; None when it is not running any more.
 
     Raises LetheError when its definition, provider or state cannot be used.
     """
-    run, last_event = (fresh, 1) if fresh is not None else _running(run_id)
+    run, last_event = (fresh.run, 1) if fresh is not None else _running(run_id)
     if run is None:
         return None
     definition = definitions.compiled(
@@ -84,13 +84,13 @@ def load(run_id: UUID, fresh: Run | None = None) -> Job | None:
     )
     request = run.request
     compactor = compacting.for_run(run, definition, config_of)
-    rows, page = _read(run, definition, compactor.after_seq)
-    if rows is None:
+    opened = fresh.opening if fresh is not None and fresh.opening is not None else _opened(run, definition, compactor.after_seq)
+    if opened is None:
         return None
-    models = ModelSource.from_definition(definition, [config_of(row) for row in rows])
+    models = ModelSource.from_definition(definition, [config_of(row) for row in opened.providers])
     store = run_store.open_store(
         run=run, session=run.session, last_event=last_event, token_budget=_token_budget(definition, models),
-        first_message=_only_message(run), after_seq=compactor.after_seq, page=page,
+        first_message=_only_message(run), after_seq=compactor.after_seq, page=opened.page,
     )  # fmt: skip
     identity = Identity(
         tenant_id=run.tenant_id, agent_name=run.agent.name, session_id=run.session_id, run_id=run.id, subject_id=run.subject_id
@@ -132,18 +132,13 @@ def _running(run_id: UUID) -> tuple[Run | None, int]:
     return run, last_event
 
 
-def _read(run: Run, definition: Definition, after_seq: int) -> tuple[list[Provider] | None, list[tuple] | None]:
-    """The providers of the run's models and the newest page of its history, in one round trip. None for a run that was
-    stopped meanwhile; one that is to be is noted in the run."""
-    names = {definition.model.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
-    reads = [sql.Write(_STILL_RUNNING, [run.id]), _PROVIDERS.asking([run.tenant_id, list(names)])]
-    if run.session is not None:
-        reads.append(history.newest(session=run.session, after_seq=after_seq))
-    still, rows, *pages = sql.batch(*reads)
+def _opened(run: Run, definition: Definition, after_seq: int) -> opening.Opening | None:
+    """None for a run that was stopped meanwhile; one that is to be is noted in the run."""
+    still, *rows = sql.batch(sql.Write(_STILL_RUNNING, [run.id]), *opening.asking(run, definition, after_seq=after_seq))
     if not still:
-        return None, None
+        return None
     run.cancel_reason = still[0][0]
-    return [_PROVIDERS.read(row)[0] for row in rows], pages[0] if pages else None
+    return opening.read(rows)
 
 
 _STILL_RUNNING = "SELECT cancel_reason FROM agent_sessions_run WHERE id = %s AND status = 'running'"
@@ -157,10 +152,6 @@ _RUNNING = sql.Reader(
     """,
     run=Run, session=Session, agent=sql.Columns(Agent, without=["draft", "description"]),
 )  # fmt: skip
-_PROVIDERS = sql.Reader(
-    "SELECT {provider} FROM agents_provider provider WHERE tenant_id = %s AND name = ANY(%s) AND NOT is_disabled",
-    provider=Provider,
-)
 
 
 def config_of(provider: Provider) -> ProviderConfig:
