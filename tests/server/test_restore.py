@@ -80,6 +80,9 @@ def _put_back(lethe, dump):
 
 def test_drill_writes_signed_evidence_and_leaves_nothing_behind(lethe, key):
     with lethe.client(key) as client:
+        # The installation's own ledger is not empty; the drill's is.
+        talk(client, "dora", "Hello")
+        erase(client, "dora")
         talk(client, "carla", "Hello")
         before = client.get("/api/sessions").json()["results"]
 
