@@ -27,7 +27,7 @@ from django.db import connection
 
 from governance import signing
 from governance.actors import system
-from governance.domain import clock, erasure, ledger, previews, quarantine, requests, subjects
+from governance.domain import archiving, clock, erasure, ledger, previews, quarantine, requests, subjects
 from governance.domain.replay import residue
 from governance.errors import Unavailable
 from governance.models import LedgerEntry, LedgerState, Subject, SubjectIdentifier, SubjectRequest, Tenant
@@ -112,6 +112,19 @@ class Drill:
         if done.returncode:
             raise DrillFailed(f"{tool} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:] or 'no reason given'}")
 
+    def _places(self) -> dict[str, str]:
+        """What lies outside the database is not copied with it: the drill has empty places of its own, so that an erasure on a
+        copy deletes nobody's files."""
+        places = {}
+        if settings.ARCHIVE_DIR is not None:
+            archive = self.folder / "archive"
+            archive.mkdir(exist_ok=True)
+            (archive / archiving.MARKER).write_text(json.dumps({"schema": archiving.SCHEMA}))
+            places["LETHE_ARCHIVE_DIR"] = str(archive)
+        if settings.LETHE["file_store"] != "postgresql":
+            places["LETHE_FILE_STORE"] = f"disk:{self.folder / 'files'}"
+        return places
+
     def _stage(self, database: str, stage: str, *words: str) -> dict[str, Any]:
         env = {
             **os.environ,
@@ -123,6 +136,7 @@ class Drill:
             "LETHE_SECRET_KEY": settings.SECRET_KEY,
             "LETHE_ENCRYPTION_KEY": settings.ENCRYPTION_KEY,
             "LETHE_SIGNING_KEY": settings.SIGNING_KEY,
+            **self._places(),
         }
         done = subprocess.run(
             [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), "restore_drill", "--stage", stage, *words],
