@@ -6,6 +6,7 @@ import uuid
 import structlog
 from csp.middleware import CSPMiddleware
 from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
@@ -40,13 +41,15 @@ ALWAYS = {"sign-in", "sign-out", "change-password"}
 WITHOUT_TENANT = ALWAYS | {"account", "help", "gallery", "switch-tenant"}
 
 
+def _has_key(request) -> bool:
+    return request.path.startswith("/api/") and "HTTP_AUTHORIZATION" in request.META
+
+
 class _OnPages:
     """For pages only: a call with a key has no cookie, no language and no page that would need protection."""
 
     def __call__(self, request):
-        if request.path.startswith("/api/") and "HTTP_AUTHORIZATION" in request.META:
-            return self.get_response(request)
-        return super().__call__(request)
+        return self.get_response(request) if _has_key(request) else super().__call__(request)
 
 
 class ContentPolicyMiddleware(_OnPages, CSPMiddleware):
@@ -61,8 +64,14 @@ class LanguageMiddleware(_OnPages, LocaleMiddleware):
     pass
 
 
-class MemberMiddleware(_OnPages, AuthenticationMiddleware):
-    pass
+class MemberMiddleware(AuthenticationMiddleware):
+    """Who is signed in; with a key, nobody is."""
+
+    def process_request(self, request):
+        if _has_key(request):
+            request.user = AnonymousUser()
+        else:
+            super().process_request(request)
 
 
 class MessagesMiddleware(_OnPages, MessageMiddleware):

@@ -1,11 +1,12 @@
 """What a process answers while the ledger knows of erasures that its database does not."""
 
 import pytest
-from celery import Celery, current_app
+from celery import Celery
 from django.test import Client
 from django.urls import reverse
 
 from console.quarantine import QuietTask
+from governance import tasks
 from governance.domain import keys, quarantine
 from governance.domain.ledger import Position
 from governance.permissions import ROLES
@@ -81,7 +82,7 @@ def test_workers_take_nothing(quarantined, monkeypatch):
     monkeypatch.setattr(quarantine, "_reason", None)
     assert (work(), done) == ("done", [1])
     # Ours are of that kind.
-    assert isinstance(current_app.tasks["governance.sweep"], QuietTask)
+    assert isinstance(tasks.sweep, QuietTask)
 
 
 def test_process_looks_again_and_opens(tenant, monkeypatch):

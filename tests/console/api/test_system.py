@@ -44,6 +44,15 @@ def test_not_ready_without_a_database(client, db):
     )  # fmt: skip
 
 
+def test_a_call_with_a_key_is_no_page(api, client):
+    answer, page = api.get("/api/agents"), client.get("/api/docs")
+
+    for name in ("Content-Security-Policy", "Content-Language"):
+        assert (name in page.headers, name in answer.headers) == (True, False)
+    assert answer.headers["X-Content-Type-Options"] == page.headers["X-Content-Type-Options"] == "nosniff"
+    assert not answer.cookies
+
+
 @pytest.mark.parametrize("path", ["/api/schema", "/api/schema/"])
 def test_schema_is_open_api_and_needs_no_key(client, path):
     answer = client.get(path)
