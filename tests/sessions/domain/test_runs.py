@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.db.backends.utils import CursorWrapper
 from django.db.models.functions import Now
@@ -308,6 +309,18 @@ def test_cancel_of_a_queued_run_is_immediate_and_idempotent(agent, actor):
 
     assert runs.cancel(run=queued, by=actor).status == Run.Status.CANCELLED
     assert runs.cancel(run=queued, by=actor).status == Run.Status.CANCELLED
+
+
+def test_a_cancellation_that_nobody_heard_at_the_beginning_is_found_soon(agent, actor, monkeypatch):
+    document = {"name": "patient", "model": {"provider": "demo", "model": "demo-1-slow"}}
+    catalogue.publish(agent=catalogue.create_agent(tenant_id=agent.tenant_id, document=document, by=actor), note="", by=actor)
+    monkeypatch.setattr(runs.notify, "send", lambda channel, id: None)
+    request = RunRequest(message="Tell me about yourself.", session_key="case-1")
+    started = runs.start(agent_name="patient", request=request, by=actor)
+    runs.cancel(run=started, by=actor)
+
+    assert settings.LETHE["heartbeat_seconds"] >= 8
+    assert finished(started, seconds=5).status == Run.Status.CANCELLED
 
 
 def test_cancel_of_a_finished_run_says_so(say, actor):
