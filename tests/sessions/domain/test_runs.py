@@ -314,7 +314,7 @@ def test_cancel_of_a_queued_run_is_immediate_and_idempotent(agent, actor):
 def test_a_cancellation_that_nobody_heard_at_the_beginning_is_found_soon(agent, actor, monkeypatch):
     document = {"name": "patient", "model": {"provider": "demo", "model": "demo-1-slow"}}
     catalogue.publish(agent=catalogue.create_agent(tenant_id=agent.tenant_id, document=document, by=actor), note="", by=actor)
-    monkeypatch.setattr(runs.notify, "send", lambda channel, id: None)
+    monkeypatch.setattr(runs.notify, "send", lambda channel, run_id: None)
     request = RunRequest(message="Tell me about yourself.", session_key="case-1")
     started = runs.start(agent_name="patient", request=request, by=actor)
     runs.cancel(run=started, by=actor)
