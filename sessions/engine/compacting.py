@@ -12,14 +12,14 @@ from uuid import UUID
 from django.db import IntegrityError
 
 from agents import queries as catalogue
-from agents.definition import SUMMARISES, Compaction, Definition, ModelBinding, ModelRef
+from agents.definition import Compaction, Definition, ModelBinding, ModelRef
 from agents.models import Provider
 from governance.domain import fences
 from governance.errors import LetheError, SubjectFenced
 from sessions.context.assemble import SEEN
 from sessions.context.compaction import compaction_of, plan
 from sessions.context.view import HISTORY, MESSAGE, SUMMARY, SummaryView, View, ranges
-from sessions.domain import history, summaries
+from sessions.domain import history, opening, summaries
 from sessions.engine.errors import ModelFailed
 from sessions.engine.models import ModelSource, ProviderConfig
 from sessions.engine.store import CallRecord, ItemView, Store
@@ -190,7 +190,7 @@ class Compactor:
 def for_run(run: Run, definition: Definition, config_of: Callable[[Provider], ProviderConfig]) -> Compactor:
     """The compactor of a run, with the stored summary that its session has. One query, none without summaries."""
     settings = compaction_of(definition)
-    if settings is None or settings.strategy not in SUMMARISES or run.session is None:
+    if settings is None or run.session is None or not opening.starts_at_a_summary(definition):
         return Compactor(settings)
     stored = summaries.newest(run.session)
     writer = SummaryWriter(session=run.session, run=run, definition=definition, settings=settings, config_of=config_of)

@@ -20,6 +20,7 @@ from playwright.sync_api import sync_playwright
 from console import stepup
 from console.asgi import django_application
 from governance.permissions import ROLES
+from sessions.domain import definitions as compiled
 from sessions.engine import runner
 from sessions.models import Run
 from tests import chromium
@@ -35,6 +36,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(autouse=True)
+def fresh_definitions():
+    """Compiled definitions are kept by the process, and the tables are emptied after each test."""
+    compiled.forget()
+    yield
+    compiled.forget()
 
 
 @pytest.fixture(scope="session")

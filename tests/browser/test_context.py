@@ -6,7 +6,6 @@ import pytest
 from playwright.sync_api import expect
 
 from agents.models import Agent
-from sessions.domain import definitions as compiled
 from sessions.models import Summary
 from tests.browser.test_editor import checked
 from tests.browser.test_playground import LONG, answers, talk
@@ -14,13 +13,6 @@ from tests.factories import agents, governance, sessions
 from tests.sessions.domain.conftest import rested
 
 expect.set_options(timeout=20_000)
-
-
-@pytest.fixture(autouse=True)
-def fresh_definitions():
-    compiled.forget()
-    yield
-    compiled.forget()
 
 
 @pytest.fixture

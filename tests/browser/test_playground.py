@@ -10,20 +10,12 @@ from agents.domain.demo import seed_demo_agents
 from agents.models import Agent
 from governance.actors import system
 from governance.ids import shown
-from sessions.domain import definitions as compiled
 from sessions.models import Approval, Run, Session
 from tests.factories import governance, sessions
 
 # A loaded machine takes its time to start a run.
 expect.set_options(timeout=20_000)
 LONG = "She wrote again about invoice 2026-118, which was charged twice in May. Nobody has called her back. " * 8
-
-
-@pytest.fixture(autouse=True)
-def fresh_definitions():
-    compiled.forget()
-    yield
-    compiled.forget()
 
 
 @pytest.fixture

@@ -156,8 +156,8 @@ def test_what_is_not_read_is_what_the_run_takes(agent, policy, keeper, category,
     assert {row.pk for row in rows} - set(model._default_manager.values_list("pk", flat=True)) == gone
 
 
-def test_session_takes_along_what_belongs_to_it(agent, policy):
-    session = talk.conversation(agent, None)
+def shown_of(session):
+    """What the reads of all that belongs to the session say: shown, or not."""
     run = Run.objects.get(session=session)
     parts = [
         run_reads(run),
@@ -166,20 +166,18 @@ def test_session_takes_along_what_belongs_to_it(agent, policy):
         call_reads(ModelCall.objects.get(run=run)),
         blob_reads(Blob.objects.get(session=session)),
     ]
-    assert {shown for part in parts for shown in part.values()} == {True}
+    return {shown for part in parts for shown in part.values()}
+
+
+def test_session_takes_along_what_belongs_to_it(agent, policy):
+    session = talk.conversation(agent, None)
+    assert shown_of(session) == {True}
     ApprovalRule.objects.filter(session=session).update(revoked_at=timezone.now())
     aged(session, "last_active_at", is_over=True)
 
     policy("sessions", "last_activity")
 
-    parts = [
-        run_reads(run),
-        approval_reads(Approval.objects.get(session=session)),
-        rule_reads(ApprovalRule.objects.get(session=session)),
-        call_reads(ModelCall.objects.get(run=run)),
-        blob_reads(Blob.objects.get(session=session)),
-    ]
-    assert {shown for part in parts for shown in part.values()} == {False}
+    assert shown_of(session) == {False}
 
 
 # -- what stays
