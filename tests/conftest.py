@@ -4,10 +4,10 @@ import sys
 import uuid
 
 import pytest
-from django.db.backends.postgresql.operations import DatabaseOperations
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
+pytest_plugins = ["tests.stuck"]
 # The time of one example says more about the machine than about the code.
 examples.register_profile("lethe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("lethe")
@@ -42,19 +42,6 @@ def _engine_stops_before_the_database(django_db_setup, django_db_blocker):
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _emptied_between_tests():
-    """Tests that commit empty the tables afterwards, which triggers of ours refuse to everybody else."""
-    flush = DatabaseOperations.execute_sql_flush
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            DatabaseOperations,
-            "execute_sql_flush",
-            lambda self, statements: flush(self, ["SET LOCAL session_replication_role = replica", *statements]),
-        )
-        yield
 
 
 @pytest.fixture(autouse=True)
