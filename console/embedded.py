@@ -13,6 +13,8 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 DATABASE_NAME = "lethe"
+# The server's first role owns the tables and migrates; web, worker and beat run as the other one.
+OWNER_ROLE, RUNTIME_ROLE = "postgres", "lethe"
 
 # Raised from PostgreSQL's cautious defaults. `wal_recycle` is off because renamed WAL files keep
 # the bytes of erased rows.
@@ -79,7 +81,7 @@ def _open(data_dir: Path):
     server.ensure_pgdata_inited()
     _write_settings(server.pgdata)
     server.start()
-    _ensure_database(server)
+    _ensure_roles_and_database(server)
     return server
 
 
@@ -104,12 +106,18 @@ def _write_settings(pgdata: Path):
             file.write(include)
 
 
-def _ensure_database(server):
+def _ensure_roles_and_database(server):
+    """Make what is missing, also in a folder of an earlier version, where one role was everything. `manage.py migrate` grants
+    the tables.
+    """
     import psycopg  # noqa: PLC0415 -- only the embedded server needs it here
 
+    # Beside its tables, a purge needs to see WAL files, to write everything to the files, and to clean the planner's statistics.
+    role = f"CREATE ROLE {RUNTIME_ROLE} LOGIN IN ROLE pg_monitor, pg_checkpoint, pg_maintain"
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        try:
-            connection.execute(f"CREATE DATABASE {DATABASE_NAME}")
-        except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-            return
-        logger.info("database created")
+        for statement in (role, f"CREATE DATABASE {DATABASE_NAME}"):
+            try:
+                connection.execute(statement)
+            except (psycopg.errors.DuplicateObject, psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                continue
+            logger.info("made: %s", statement)

@@ -14,7 +14,7 @@ logger = logging.getLogger("lethe.gate")
 
 
 def reason_not_to_start() -> str | None:
-    """What is wrong with the register of personal data, or None. Each finding is logged with its id.
+    """What is wrong with the register of personal data or its guards, or None. Each finding is logged with its id.
 
     Also looks whether the database was restored: such a process starts, and serves nothing.
     """
@@ -24,7 +24,6 @@ def reason_not_to_start() -> str | None:
     finally:
         connection.close()
     for problem in found:
-        logger.error("%s: %s", problem.id, problem.msg)
-    if not found:
-        return None
-    return f"{len(found)} stores of personal data are not accounted for; the log names each of them."
+        logger.log(problem.level, "%s: %s", problem.id, problem.msg)
+    serious = sum(problem.is_serious() for problem in found)
+    return f"{serious} checks of governance failed; the log says which." if serious else None

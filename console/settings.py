@@ -5,8 +5,9 @@ from pathlib import Path
 import environ
 import structlog
 from csp.constants import NONCE, NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
-from console import secrets
+from console import embedded, secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -101,10 +102,21 @@ TEMPLATES = [
     }
 ]
 
+# OWNER is how to connect as the role that owns the tables, for commands that migrate: see governance/database_roles.py.
 if env("DATABASE_URL", default=""):
     DATABASES = {"default": env.db("DATABASE_URL")}
+    if env("LETHE_OWNER_DATABASE_URL", default=""):
+        _owner = {"OPTIONS": {}, **env.db("LETHE_OWNER_DATABASE_URL")}
+        if _owner["NAME"] != DATABASES["default"]["NAME"]:
+            raise ImproperlyConfigured("LETHE_OWNER_DATABASE_URL and DATABASE_URL name different databases.")
+        DATABASES["default"]["OWNER"] = {name: _owner[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")}
 else:
-    DATABASES = {"default": {"ENGINE": "console.postgres", "NAME": "lethe", "USER": "postgres", "DATA_DIR": str(DATA_DIR)}}
+    DATABASES = {
+        "default": {
+            "ENGINE": "console.postgres", "NAME": embedded.DATABASE_NAME, "DATA_DIR": str(DATA_DIR),
+            "USER": embedded.RUNTIME_ROLE, "OWNER": {"USER": embedded.OWNER_ROLE},
+        }
+    }  # fmt: skip
 DATABASES["default"].setdefault("OPTIONS", {})
 DATABASES["default"]["OPTIONS"].setdefault(
     "pool", {"min_size": 0, "max_size": env.int("LETHE_DATABASE_POOL", default=40), "timeout": 20}
@@ -254,6 +266,8 @@ LETHE = {
     "mcp_commands": env.list("LETHE_MCP_COMMANDS", default=[]),
     "mcp_resource_bytes": env.int("LETHE_MCP_RESOURCE_BYTES", default=65_536),
     "mcp_resources_bytes": env.int("LETHE_MCP_RESOURCES_BYTES", default=262_144),
+    # One role that owns the tables and runs web, worker and beat as well, where a database offers no second one.
+    "one_database_role": env.bool("LETHE_ONE_DATABASE_ROLE", default=False),
     "allow_private_providers": env.bool("LETHE_ALLOW_PRIVATE_PROVIDERS", default=False),
 }
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 from django.apps import apps
 from django.conf import settings
-from django.core.checks import Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
 from django.db import connections
 from django.db.models import DO_NOTHING
 from django.db.models.signals import post_delete, pre_delete
 
-from governance import inventory
+from governance import database_roles, inventory
 from governance.domain import registry
 from governance.waivers import waivers
 
 
-def problems() -> list[Error]:
-    """Every finding, database included. An empty list means ready."""
+def problems() -> list[CheckMessage]:
+    """Every finding that concerns a start, database included. One that `is_serious()` means not ready."""
     return [
         *check_models(), *check_stores(), *check_relations(), *check_order(), *check_limits(), *check_writers(),
-        *check_tables(databases=["default"]), *_misplaced_ledger(),
+        *check_tables(databases=["default"]), *check_role(databases=["default"]), *_misplaced_ledger(),
     ]  # fmt: skip
 
 
@@ -167,6 +167,30 @@ SELECT c.relname, t.tgname, t.tgargs FROM pg_trigger t JOIN pg_class c ON c.oid 
 WHERE (p.proname IN ('subject_guard', 'subject_guard_gone', 'truncate_guard') OR p.proname ~ '^hold_(guard|gone)_')
   AND t.tgname ~ '^subject_' AND t.tgenabled IN ('O', 'A')
 """
+
+
+@register(Tags.database)
+def check_role(app_configs=None, databases=None, **kwargs) -> list[CheckMessage]:
+    """E006 when web, worker and beat run as a role that could switch off the guards. The embedded server makes the right one;
+    on a server of the operator's own it is a warning while DEBUG is on, or where one role was chosen.
+    """
+    found = []
+    for alias in databases or []:
+        powers = database_roles.powers(alias)
+        if powers:
+            is_embedded = bool(connections[alias].settings_dict.get("DATA_DIR"))
+            is_chosen = settings.LETHE["one_database_role"] or settings.DEBUG
+            kind = Caution if is_chosen and not is_embedded else Error
+            name = database_roles.runtime_role(alias) or "of DATABASE_URL"
+            found.append(
+                kind(
+                    f"The database role {name} {' and '.join(powers)}: it could switch off what guards the data of people.",
+                    hint="Give DATABASE_URL a role of its own and LETHE_OWNER_DATABASE_URL the one that owns the tables, then"
+                    " migrate; the README says how. LETHE_ONE_DATABASE_ROLE=1 goes on with one role.",
+                    id="governance.E006",
+                )
+            )
+    return found
 
 
 @register()

@@ -73,16 +73,27 @@ def _tables(canaries: list[str]) -> Iterator[Hit]:
     """Every row of every table of every schema as text, materialised views included; bytea shows as hexadecimal."""
     patterns = [f"%{_escaped(text)}%" for canary in canaries for text in (canary, canary.encode().hex())]
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relkind IN ('r', 'm') AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg_toast%'"
-            " ORDER BY 1"
-        )
-        for (table,) in cursor.fetchall():
+        for table in _named(cursor, may_read=True):
             # Some of the catalogue's columns have no array form; a row as a whole always has a text.
             cursor.execute(f"SELECT count(*) FROM {table} t WHERE t::text ILIKE ANY(%s)", [patterns])
             if number := cursor.fetchone()[0]:
                 yield Hit(1, f"table {table}", number)
+
+
+def unread() -> list[str]:
+    """Tables that the database keeps from this role. Some of the server's own are for superusers only."""
+    with connection.cursor() as cursor:
+        return _named(cursor, may_read=False)
+
+
+def _named(cursor, *, may_read: bool) -> list[str]:
+    cursor.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'm') AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg_toast%%'"
+        " AND has_table_privilege(c.oid, 'SELECT') = %s ORDER BY 1",
+        [may_read],
+    )
+    return [name for (name,) in cursor.fetchall()]
 
 
 def _folders() -> list[Path]:

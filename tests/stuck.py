@@ -1,12 +1,18 @@
 """A test that is stuck is one failure: it says who held it up, and takes no other test with it."""
 
+import os
+from pathlib import Path
+
 import pytest
 from django.db import OperationalError, connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 from psycopg.errors import LockNotAvailable
 from psycopg.pq import TransactionStatus
 
-_PATIENCE = "30s"
+from tests.owner import as_owner
+
+# More than an idle transaction is given (see conftest.py), and less than a test.
+_PATIENCE = "90s"
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 _WHO = f"SELECT pid, state, now() - state_change, wait_event, left(query, 300) {_OTHERS} AND state <> 'idle' ORDER BY xact_start"
 _END = f"SELECT pg_terminate_backend(pid) {_OTHERS}"
@@ -32,15 +38,16 @@ def _emptied_between_tests():
     flush = DatabaseOperations.execute_sql_flush
 
     def emptied(operations, statements):
-        first = [f"SET LOCAL lock_timeout = '{_PATIENCE}'", "SET LOCAL session_replication_role = replica"]
+        first = [f"SET LOCAL lock_timeout = '{_PATIENCE}';", "SET LOCAL session_replication_role = replica;"]
+        whole = f"SELECT as_owner($flush${' '.join([*first, *statements])}$flush$)"
         try:
-            flush(operations, [*first, *statements])
+            flush(operations, [whole])
         except OperationalError as error:
             if not isinstance(error.__cause__, LockNotAvailable):
                 raise
-            held = _asked(_WHO)
-            _asked(_END)
-            flush(operations, [*first, *statements])
+            held = _holding()
+            as_owner(_END)
+            flush(operations, [whole])
             pytest.fail(f"The tables could not be emptied within {_PATIENCE}, because of:\n" + "\n".join(map(str, held)))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -48,9 +55,9 @@ def _emptied_between_tests():
         yield
 
 
-def _asked(statement):
+def _holding():
     with connection.cursor() as cursor:
-        cursor.execute(statement)
+        cursor.execute(_WHO)
         return cursor.fetchall()
 
 
@@ -68,8 +75,11 @@ def pytest_runtest_teardown(item):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter):
-    """Where many fail, the first say why: they come last, where somebody looks who sees only the end."""
+    """What was forgotten; and where many fail, the first, which say why. Last, where somebody looks who sees only the end."""
     result = yield
+    log = Path(os.environ["LETHE_TEST_DATA_DIR"]) / "postgres" / "log"
+    if left := log.read_text(errors="replace").count("idle-in-transaction timeout"):
+        terminalreporter.write_line(f"{left} transactions were left open, and ended after a while: a test or its code forgot them.")
     failed = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ())]
     if len(failed) > 5:
         terminalreporter.write_line("The first that failed:")

@@ -128,7 +128,7 @@ class Drill:
     def _stage(self, database: str, stage: str, *words: str) -> dict[str, Any]:
         env = {
             **os.environ,
-            "DATABASE_URL": _url(database),
+            **_urls(database),
             "CELERY_BROKER_URL": "memory://",
             "LETHE_DATA_DIR": str(self.folder / "data"),
             "LETHE_LEDGER_DIR": str(self.folder / "ledger"),
@@ -210,9 +210,18 @@ def _libpq() -> dict[str, str]:
     return {names[name]: str(value) for name, value in _parameters().items() if name in names}
 
 
-def _url(database: str) -> str:
-    known = _parameters()
-    secret = f":{quote(known['password'], safe='')}" if "password" in known else ""
+def _urls(database: str) -> dict[str, str]:
+    """The settings that name a scratch database: as the role that runs, and as the owner where they are two."""
+    owner = _parameters()
+    runtime = connection.settings_dict.get("RUNTIME")
+    if runtime is None:
+        return {"DATABASE_URL": _url(database, owner)}
+    who = {"user": runtime["USER"], "password": runtime.get("PASSWORD", "")}
+    return {"DATABASE_URL": _url(database, {**owner, **who}), "LETHE_OWNER_DATABASE_URL": _url(database, owner)}
+
+
+def _url(database: str, known: dict[str, Any]) -> str:
+    secret = f":{quote(known['password'], safe='')}" if known.get("password") else ""
     where = urlencode({name: known[name] for name in ("host", "port") if name in known})
     return f"postgres://{quote(known['user'], safe='')}{secret}@/{database}?{where}"
 

@@ -6,6 +6,7 @@ from django.db import connection, transaction
 
 from agents.domain.demo import seed_demo_agents
 from agents.queries import agent_named
+from governance import database_roles
 from governance.actors import system
 from governance.domain import holds, subjects, tenants
 from governance.domain.holds import Target
@@ -77,5 +78,5 @@ class Writer:
 
 
 def _switch(*, on: bool):
-    with connection.cursor() as cursor:
+    with database_roles.as_owner(), connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE agent_sessions_item {'ENABLE' if on else 'DISABLE'} TRIGGER USER")

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 from django.apps import apps
-from django.db import connection, models
+from django.db import models
 from django.db.models.signals import post_delete
 from django.test.utils import isolate_apps
 
@@ -14,6 +14,7 @@ from governance.domain.registry import NoLimit, TableCategory
 from governance.waivers import Waiver
 from sessions.models import Item, Session
 from tests.governance.declared import ABOUT, sessions_categories
+from tests.owner import as_owner
 
 
 def ids_and_texts(found):
@@ -43,9 +44,7 @@ def test_a_model_that_nobody_registered_is_named(monkeypatch):
 
 
 def test_a_table_without_a_model_is_named(db):
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA attic")
-        cursor.execute("CREATE TABLE attic.forgotten_letters (id int)")
+    as_owner("CREATE SCHEMA attic; CREATE TABLE attic.forgotten_letters (id int)")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
         ("governance.E001", "attic.forgotten_letters is in no category of personal data and is not waived.")
@@ -53,9 +52,7 @@ def test_a_table_without_a_model_is_named(db):
 
 
 def test_a_table_of_the_same_name_in_another_schema_is_named(db):
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA attic")
-        cursor.execute("CREATE TABLE attic.agent_sessions_item (id int)")
+    as_owner("CREATE SCHEMA attic; CREATE TABLE attic.agent_sessions_item (id int)")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
         ("governance.E001", "attic.agent_sessions_item is in no category of personal data and is not waived.")
@@ -63,9 +60,7 @@ def test_a_table_of_the_same_name_in_another_schema_is_named(db):
 
 
 def test_vectors_that_nobody_answers_for_are_named(db):
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        cursor.execute("ALTER TABLE agent_sessions_item ADD COLUMN meaning vector(3)")
+    as_owner("CREATE EXTENSION IF NOT EXISTS vector; ALTER TABLE agent_sessions_item ADD COLUMN meaning vector(3)")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
         ("governance.E001", "The column agent_sessions_item.meaning of vectors is in no category of personal data and is not waived.")
@@ -138,8 +133,7 @@ def test_a_category_without_a_writer_that_exists_is_an_error(register, writers):
     ],
 )
 def test_a_category_whose_table_lost_a_guard_is_named(db, trigger, lost):
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TRIGGER {trigger} ON agent_sessions_item")
+    as_owner(f"DROP TRIGGER {trigger} ON agent_sessions_item")
 
     assert ids_and_texts(checks.check_tables(databases=["default"])) == [
         ("governance.E002", f"agent_sessions_item of category items {lost}.")
@@ -147,8 +141,7 @@ def test_a_category_whose_table_lost_a_guard_is_named(db, trigger, lost):
 
 
 def test_a_disabled_guard_does_not_count(db):
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE agent_sessions_item DISABLE TRIGGER subject_guard")
+    as_owner("ALTER TABLE agent_sessions_item DISABLE TRIGGER subject_guard")
 
     assert [error.id for error in checks.check_tables(databases=["default"])] == ["governance.E002"]
 

@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from django.db import connection, models
+from django.db import models
 from django.test.utils import isolate_apps
 
 from governance import triggers
@@ -23,6 +23,7 @@ from tests.factories import governance as make
 from tests.factories import sessions as talk
 from tests.governance.declared import ABOUT, sessions_categories
 from tests.governance.snapshots import rows_of
+from tests.owner import as_owner
 
 TABLE = """
 CREATE TABLE derived_note (
@@ -92,8 +93,7 @@ def notes(tenant, register):
         def __str__(self):
             return self.text
 
-    with connection.cursor() as cursor:
-        cursor.execute(TABLE)
+    as_owner(TABLE)
     made = Notes(tenant, Note)
     category = TableCategory(
         key="notes", title="Notes", model=Note, order=("id",), about=ABOUT, hidden="hidden_at", regenerate=made.regenerate,
@@ -374,8 +374,7 @@ def second(tenant):
 @pytest.fixture
 def kept(notes, bert, records_manager):
     """Bert's rows are held, derived ones included, and the database keeps them."""
-    with connection.cursor() as cursor:
-        cursor.execute(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
+    as_owner(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
     return holds.place(target=Target("subject", subject=bert), matter="M-1", reason="litigation", by=records_manager)
 
 
@@ -414,8 +413,7 @@ def test_held_row_that_would_go_along_waits_for_its_hold(notes, mine, subject, b
 
 
 def test_hold_that_arrives_before_a_row_is_rebuilt_keeps_it(notes, mine, his, subject, bert, officer, records_manager):
-    with connection.cursor() as cursor:
-        cursor.execute(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
+    as_owner(triggers.hold_guard("derived_note", category="notes", content=("text",)).sql)
     notes.derive(mine, his, subject=bert)
     request = confirmed(subject, officer)
     holds.place(target=Target("subject", subject=bert), matter="M-1", reason="litigation", by=records_manager)

@@ -21,6 +21,7 @@ from tests.factories import governance as make
 from tests.factories import sessions as talk
 from tests.governance.declared import sessions_categories
 from tests.governance.snapshots import rows_of, tables_with
+from tests.owner import as_owner
 
 pytestmark = pytest.mark.usefixtures("declared")
 
@@ -437,13 +438,9 @@ def test_running_work_is_asked_to_stop_before_the_fence(conversation, subject, o
 
 def _past_the_guard(write):
     """Write as no code of ours can: with the trigger switched off."""
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = 'replica'")
+    as_owner("SET LOCAL session_replication_role = 'replica'")
     write()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = 'origin'")
+    as_owner("SET LOCAL session_replication_role = 'origin'")
 
 
 def test_rows_found_by_verification_are_erased_and_told(agent, conversation, subject, officer, monkeypatch):

@@ -17,6 +17,7 @@ from governance.models import AuditEvent, Fence, Subject, SubjectRequest
 from sessions.models import Item, Run, Session
 from tests.factories import governance as make
 from tests.factories import sessions as talk
+from tests.owner import as_owner
 
 
 @pytest.fixture
@@ -221,8 +222,7 @@ def test_flush_between_tests_is_not_refused():
     talk.conversation(talk.agent(tenant), subject)
     fences.open_fence(subject=subject, mode="restrict", by=system(tenant.id))
 
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE agent_sessions_session, governance_subject CASCADE")
+    as_owner("TRUNCATE agent_sessions_session, governance_subject CASCADE")
 
     assert not Session.objects.exists()
 

@@ -13,6 +13,7 @@ from governance.models import AuditNote, HeldCopy, Hold, SubjectLink
 from sessions.models import Item, Quota, Run, Session
 from tests.factories import governance as make
 from tests.factories import sessions as talk
+from tests.owner import as_owner
 
 HELD_TABLES = {
     category.model._meta.db_table: category
@@ -95,7 +96,7 @@ def test_personal_tables_refuse_truncate(db, table):
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lethe.truncate = ''")
         with pytest.raises(DatabaseError) as caught:
-            cursor.execute(f"TRUNCATE {table} CASCADE")
+            as_owner(f"TRUNCATE {table} CASCADE")
         transaction.set_rollback(True)
     assert caught.value.__cause__.sqlstate == "LE004"
 
@@ -274,7 +275,7 @@ def test_cascade_does_not_take_a_held_row_along(full, agent, records_manager):
     run = Run.objects.get()
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute(
+        as_owner(
             "CREATE TABLE parent (id uuid PRIMARY KEY); ALTER TABLE agent_sessions_runevent ADD cascading uuid"
             " REFERENCES parent ON DELETE CASCADE"
         )

@@ -45,6 +45,7 @@ from sessions.domain import sessions as session_verbs
 from sessions.models import IdempotencyRecord, Item, ModelCall, Run, RunEvent, Session
 from tests.factories import governance as make
 from tests.factories import sessions as talk
+from tests.owner import as_owner
 
 pytestmark = pytest.mark.usefixtures("archives")
 
@@ -553,10 +554,9 @@ def test_follow_up_that_is_previewed_again_stays_approved_for_what_was_shown(
     follow_up = erasure.work(request_id=request.id).follow_ups.get()
     SubjectRequest.objects.filter(pk=follow_up.pk).update(drift={"categories": []})
     if is_more:
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL session_replication_role = 'replica'")
-            talk.conversation(agent, subject)
-            cursor.execute("SET LOCAL session_replication_role = 'origin'")
+        as_owner("SET LOCAL session_replication_role = 'replica'")
+        talk.conversation(agent, subject)
+        as_owner("SET LOCAL session_replication_role = 'origin'")
 
     again, _ = previews.preview(subject=subject, by=officer)
 

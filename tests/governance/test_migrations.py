@@ -3,10 +3,12 @@
 import importlib
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
+from console import embedded
 from governance import triggers
 from governance.ids import uuid7
 
@@ -78,18 +80,19 @@ def guards():
 def scratch(transactional_db):
     """An empty database beside that of the tests."""
     name = f"lethe_{uuid7().hex}"
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name}")
+    owner = {"host": connection.settings_dict["HOST"], "user": embedded.OWNER_ROLE, "dbname": "postgres", "autocommit": True}
+    with psycopg.connect(**owner) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
     options = {key: value for key, value in connection.settings_dict["OPTIONS"].items() if key != "pool"}
     # Not among the databases of the settings: those a test may not use beside its own.
-    connections[SCRATCH] = type(connections["default"])({**connection.settings_dict, "NAME": name, "OPTIONS": options}, SCRATCH)
+    connections[SCRATCH] = type(connections["default"])({**connection.settings_dict, "NAME": name, "USER": owner["user"], "OPTIONS": options}, SCRATCH)
     try:
         yield connections[SCRATCH]
     finally:
         connections[SCRATCH].close()
         del connections[SCRATCH]
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        with psycopg.connect(**owner) as admin:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def migrate(database, targets=None):

@@ -6,13 +6,14 @@ import time
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from governance import residue
 from governance.domain import clock, erasure, previews, purge, requests, sweeping
 from governance.models import PurgeJob, RequestPurge, SubjectRequest
 from tests.factories import governance as make
 from tests.factories import sessions as talk
+from tests.owner import as_owner
 
 
 @pytest.fixture(autouse=True)
@@ -194,11 +195,10 @@ def test_positions_of_wal_are_compared_as_numbers():
 
 
 def test_content_indexes_come_from_the_catalogue(db):
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE odd (id uuid PRIMARY KEY, body jsonb, note text, number int, tags text[])")
-        cursor.execute("CREATE INDEX odd_note ON odd (note); CREATE INDEX odd_number ON odd (number)")
-        cursor.execute("CREATE INDEX odd_body ON odd USING gin (body); CREATE INDEX odd_lower ON odd (lower(note))")
-        cursor.execute("CREATE INDEX odd_tags ON odd USING gin (tags)")
+    as_owner("CREATE TABLE odd (id uuid PRIMARY KEY, body jsonb, note text, number int, tags text[])")
+    as_owner("CREATE INDEX odd_note ON odd (note); CREATE INDEX odd_number ON odd (number)")
+    as_owner("CREATE INDEX odd_body ON odd USING gin (body); CREATE INDEX odd_lower ON odd (lower(note))")
+    as_owner("CREATE INDEX odd_tags ON odd USING gin (tags)")
 
     assert purge.content_indexes("odd") == ["odd_body", "odd_lower", "odd_note", "odd_tags"]
 

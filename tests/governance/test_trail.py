@@ -13,6 +13,7 @@ from governance.errors import Invalid
 from governance.ids import uuid7
 from governance.models import AuditBoundary, AuditEvent, AuditHead
 from tests.factories import governance as make
+from tests.owner import as_owner
 
 
 def write(by, count=1, **payload):
@@ -24,11 +25,10 @@ def write(by, count=1, **payload):
 
 def sql(statement, *values, as_replica=True):
     """As somebody with every right would do it: past the guard."""
-    with connection.cursor() as cursor:
-        if as_replica:
-            cursor.execute("SET session_replication_role = replica")
-        cursor.execute(statement, values)
-        cursor.execute("SET session_replication_role = origin")
+    if as_replica:
+        as_owner("SET session_replication_role = replica")
+    as_owner(statement, *values)
+    as_owner("SET session_replication_role = origin")
 
 
 @pytest.fixture
@@ -48,15 +48,15 @@ def verdict(by):
 
 def rechain(by, start):
     """What somebody who knows the rule would do after a change: every hash from `start` on anew, and the head."""
+    as_owner("SET session_replication_role = replica")
     with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
         before = bytes(AuditEvent.objects.get(tenant_id=by.tenant_id, seq=start - 1).hash) if start > 1 else chain.GENESIS
         for event in AuditEvent.objects.filter(tenant_id=by.tenant_id, seq__gte=start).order_by("seq"):
             cursor.execute("UPDATE governance_auditevent SET prev_hash = %s WHERE id = %s", [before, event.id])
             cursor.execute(f"UPDATE governance_auditevent e SET hash = {chain.hash_sql('e')} WHERE id = %s RETURNING hash", [event.id])
             before = bytes(cursor.fetchone()[0])
         cursor.execute("UPDATE governance_audithead SET hash = %s WHERE tenant_id = %s", [before, by.tenant_id])
-        cursor.execute("SET session_replication_role = origin")
+    as_owner("SET session_replication_role = origin")
 
 
 def test_events_get_their_places_at_the_commit(admin):
@@ -121,8 +121,7 @@ def test_inserted_event_cannot_bring_its_own_place(by):
 def test_place_is_taken_once(by):
     event = AuditEvent.objects.get(tenant_id=by.tenant_id, seq=9)
     event.id = uuid7()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    as_owner("SET LOCAL session_replication_role = replica")
 
     with pytest.raises(IntegrityError, match="audit_seq_once"):
         event.save(force_insert=True)

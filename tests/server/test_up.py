@@ -2,8 +2,10 @@
 
 import time
 
+import psycopg
 import pytest
 
+from console import embedded
 from tests.server.conftest import events_of
 from tests.wire.replies import Call, Hang, calling, said
 from tests.wire.threaded import serving, wait_for_calls
@@ -55,12 +57,15 @@ def test_key_command_prints_only_the_key(key):
 
 
 def test_second_answer_comes_from_the_first_also_after_a_restart(lethe, key):
+    """Also in the folder of an earlier version, in which one database role was everything."""
     with lethe.client(key) as client:
         first = run(client, "research", "Summarize the customer request: invoice 2026-118 was charged twice, who refunds it?", session="case-4182")
         second = run(client, "research", "Now list the unresolved questions.", session="case-4182")
     password = lethe.password
+    assert _roles(lethe) == {embedded.RUNTIME_ROLE}
 
     assert lethe.stop() == 0
+    lethe.with_server(lambda: _as_owner(lethe, f"DROP OWNED BY {embedded.RUNTIME_ROLE}; DROP ROLE {embedded.RUNTIME_ROLE}"))
     lethe.start()
     with lethe.client(key) as client:
         third = run(client, "research", "Now list the unresolved questions.", session="case-4182")
@@ -69,9 +74,24 @@ def test_second_answer_comes_from_the_first_also_after_a_restart(lethe, key):
     assert first[-1]["event"] == "run.completed"
     for answer in (second, third):
         assert "2026-118" in text_of(answer)
+    assert _roles(lethe) == {embedded.RUNTIME_ROLE}
     # The second start keeps its data and makes no second administrator.
     assert lethe.password == password
     assert "one-time password" not in "".join(lethe.output)
+
+
+def _roles(lethe):
+    """Who is connected, beside this question."""
+    statement = (
+        "SELECT usename FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = 'lethe'"
+    )
+    return {role for (role,) in _as_owner(lethe, statement).fetchall()}
+
+
+def _as_owner(lethe, statement):
+    host = (lethe.directory / "postgres" / "postmaster.pid").read_text().splitlines()[4]
+    with psycopg.connect(host=host, user=embedded.OWNER_ROLE, dbname=embedded.DATABASE_NAME, autocommit=True) as connection:
+        return connection.execute(statement)
 
 
 KEEPER = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError
 
+from governance import database_roles
 from governance.domain import clock, drill, replay
 from governance.errors import LetheError
 
@@ -28,7 +29,9 @@ class Command(BaseCommand):
             if stage:
                 self.stdout.write(json.dumps(self._stage(stage, words)))
                 return
-            evidence = self._drill(people)
+            # As the owner, who may make scratch databases; the stages run as web, worker and beat do.
+            with database_roles.as_owner():
+                evidence = self._drill(people)
         except LetheError as error:
             raise CommandError(error.detail) from None
         to = to or Path(settings.DATA_DIR) / "drills" / f"drill-{clock.now():%Y%m%dT%H%M%SZ}.json"

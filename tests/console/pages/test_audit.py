@@ -5,6 +5,7 @@ from django.urls import reverse
 
 from governance.domain import anchors, audit, trail
 from governance.models import AuditEvent
+from tests.owner import as_owner
 
 
 def record(by, action="agent.saved", **more):
@@ -28,10 +29,10 @@ def test_verify_says_the_verdict_with_and_without_a_script(owner, tenant):
 
 def test_verify_says_what_was_altered(owner, tenant):
     seq = AuditEvent.objects.get(pk=record(owner.actor).pk).seq
+    as_owner("SET LOCAL session_replication_role = replica")
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("UPDATE governance_auditevent SET object_label = 'Sales' WHERE seq = %s", [seq])
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    as_owner("SET LOCAL session_replication_role = origin")
 
     text = owner.post(reverse("audit-verify"), headers={"HX-Request": "true"}).content.decode()
 
