@@ -29,6 +29,8 @@ ANCHOR_DIR = Path(env("LETHE_ANCHOR_DIR", default=str(DATA_DIR / "anchors"))).ex
 LEDGER_DIR = Path(env("LETHE_LEDGER_DIR", default=str(DATA_DIR / "ledger"))).expanduser().resolve()
 # Where retention puts rows that it archives before it deletes them. Best on another disk than the database.
 ARCHIVE_DIR = Path(env("LETHE_ARCHIVE_DIR")).expanduser().resolve() if env("LETHE_ARCHIVE_DIR", default="") else None
+# The keys of subjects, for tenants that want them. Never inside the database's folder or its backups. None: no such keys.
+SUBJECT_KEY_DIR = Path(env("LETHE_SUBJECT_KEY_DIR")).expanduser().resolve() if env("LETHE_SUBJECT_KEY_DIR", default="") else None
 # Where the operator keeps dumps and archived WAL, if this machine can see them: to be searched, and no place for the ledger.
 BACKUP_DIR = Path(env("LETHE_BACKUP_DIR")).expanduser().resolve() if env("LETHE_BACKUP_DIR", default="") else None
 
@@ -257,6 +259,8 @@ LETHE = {
     "purge_rewrite_mb": env.int("LETHE_PURGE_REWRITE_MB", default=32),
     # How long backups and archived WAL are kept; None when nobody has said so.
     "backup_days": env.int("LETHE_BACKUP_DAYS", default=None),
+    # How long backups of the keys of subjects are kept; None when nobody has said so.
+    "key_backup_days": env.int("LETHE_KEY_BACKUP_DAYS", default=None),
     # How long providers of models say that they keep what they were sent; None when nobody has looked it up.
     "provider_days": env.int("LETHE_PROVIDER_DAYS", default=None),
     # How deep agents may call each other, and how long one call may take where its caller sets no limit.

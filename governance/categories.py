@@ -1,5 +1,6 @@
 """Governance's own categories, and the stores of Django and of this floor that hold nothing about a subject."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from typing import Any
@@ -18,6 +19,7 @@ from governance.domain.registry import (
     Processing,
     Scope,
     TableCategory,
+    categories,
     register,
 )
 from governance.models import (
@@ -32,6 +34,7 @@ from governance.models import (
     SubjectIdentifier,
     SubjectLink,
 )
+from governance.sealing import opened_row
 
 
 class Archives(TableCategory):
@@ -76,6 +79,11 @@ class Notes(TableCategory):
 
 class HeldCopies(TableCategory):
     """Rows as they were before they changed under a hold. Each knows its group: the row itself may be gone."""
+
+    def export(self, *, scope: Scope) -> Iterator[dict[str, Any]]:
+        for row in super().export(scope=scope):
+            category = categories().get(row["category"])
+            yield {**row, "content": opened_row(category.model, row["content"])} if category else row
 
     def covered_by(self, hold: Hold, alias: str = "t") -> tuple[str, list[Any]] | None:
         match hold.scope:
@@ -144,7 +152,8 @@ class ArchivedRows(TableCategory):
 
     def files(self, *, scope: Scope) -> Iterator[File]:
         for part in ArchivedPart.objects.filter(tenant_id=scope.tenant_id, subject_id=scope.subject_id).order_by("id"):
-            yield File(part.content_sha256, f"{part.category}.jsonl", archiving.lines_of(part))
+            lines = archiving.readable_lines_of(part)
+            yield File(hashlib.sha256(lines).hexdigest(), f"{part.category}.jsonl", lines)
 
     def _delete(self, where: str, values: list[Any]) -> tuple[int, int, bytes]:
         with connection.cursor() as cursor:

@@ -203,6 +203,20 @@ def check_archive(app_configs=None, **kwargs) -> list[Error]:
     ]
 
 
+@register()
+def check_subject_keys(app_configs=None, **kwargs) -> list[Error]:
+    """E010 when the keys of subjects would be kept, or restored, together with what they encrypt."""
+    return [
+        Error(
+            f"The keys of subjects {settings.SUBJECT_KEY_DIR} lie in {name}: a restore would bring destroyed keys back.",
+            hint="Name a folder of its own in LETHE_SUBJECT_KEY_DIR.",
+            id="governance.E010",
+        )
+        for name, place in _database_places().items()
+        if settings.SUBJECT_KEY_DIR is not None and place is not None and Path(settings.SUBJECT_KEY_DIR).is_relative_to(place)
+    ]
+
+
 def _database_places() -> dict[str, Path | None]:
     """What is restored together with the database, as far as this machine can see it."""
     embedded = settings.DATABASES["default"].get("DATA_DIR")

@@ -16,6 +16,7 @@ from django.db.models.expressions import DatabaseDefault
 from psycopg.types.json import Jsonb
 
 from governance import prepared
+from governance.sealing import Sealed
 
 
 def execute(statement: str, values: Sequence[Any] = ()) -> int:
@@ -105,6 +106,7 @@ class Columns:
         self.names = [field.attname for field in chosen]
         self.columns = [field.column for field in chosen]
         self.json = [index for index, field in enumerate(chosen) if isinstance(field, models.JSONField)]
+        self.sealed = [(index, field) for index, field in enumerate(chosen) if isinstance(field, Sealed)]
 
     def instance(self, values: list[Any]) -> models.Model | None:
         """The row as an instance; None for the empty side of an outer join."""
@@ -113,6 +115,8 @@ class Columns:
         for index in self.json:
             if values[index] is not None:
                 values[index] = json.loads(values[index])
+        for index, field in self.sealed:
+            values[index] = field.opened(values[index])
         return self.model.from_db(connection.alias, self.names, values)
 
 
@@ -158,9 +162,7 @@ def insertion(instance: models.Model, *, source: str = "", **expressions: tuple[
     With `source`, the name of another part of the statement: a row for each of its rows, none if it has none.
     """
     meta = instance._meta
-    given = {
-        field.column: getattr(instance, field.attname) for field in meta.concrete_fields if field.attname not in expressions
-    }
+    given = {field.column: _stored(field, instance) for field in meta.concrete_fields if field.attname not in expressions}
     left_to_database = frozenset(name for name, value in given.items() if isinstance(value, DatabaseDefault))
     statement, json_columns = _insertion(
         type(instance), left_to_database, tuple((name, text) for name, (text, _) in expressions.items()), source
@@ -171,6 +173,11 @@ def insertion(instance: models.Model, *, source: str = "", **expressions: tuple[
         if column not in left_to_database
     ]
     return Write(statement, [*values, *(value for _, more in expressions.values() for value in more)])
+
+
+def _stored(field: models.Field, instance: models.Model) -> Any:
+    value = getattr(instance, field.attname)
+    return field.sealed(value, instance) if isinstance(field, Sealed) else value
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from governance.actors import system
 from governance.domain import clock
 from governance.domain.registry import Chunk, EndsAfter, Erased, NoLimit, Processing, Scope, TableCategory, register
+from governance.domain.rotation import register_content
 from sessions import merging, restoring
 from sessions.domain import quotas, runs
 from sessions.domain import sessions as session_verbs
@@ -396,3 +397,6 @@ CATEGORIES = (
 
 for _category in CATEGORIES:
     register(_category)
+
+for _key, _model in {"blobs": Blob, "items": Item, "summaries": Summary}.items():
+    register_content(_key, _model)

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
 from governance.domain.registry import BlobPrefix, File, NoLimit, Processing, Scope, TableCategory
+from governance.domain.rotation import register_content
+from governance.sealing import TEXT
 from governance.waivers import waive
 from sessions import merging, restoring
 from sessions.errors import StoreUnavailable
@@ -128,6 +131,22 @@ FILES = (
     ),
 )  # fmt: skip
 
+
+
+def _reseal_outside(wanting: set[UUID]) -> int:
+    """Bring texts in a store outside in line: sealed under their subject's key for these tenants, and for no others."""
+    place, changed, content = stores.outside(), 0, AgentFile._meta.get_field("content")
+    rows = AgentFile.objects.filter(is_outside=True, subject_id__isnull=False).order_by("id").only("tenant_id", "subject_id")
+    for row in rows.iterator(chunk_size=200) if place else ():
+        stored = place.read(place_of(row))
+        if stored is not None and stored.startswith(TEXT) != (row.tenant_id in wanting):
+            place.write(place_of(row), content.sealed(content.opened(stored), row))
+            changed += 1
+    return changed
+
+
+register_content("session_workspace", WorkspaceFile)
+register_content(CATEGORY, AgentFile, _reseal_outside)
 waive(
     "agent_sessions_workspaceusage",
     reason="Sums of bytes by session and tenant; the row of a session goes with its last file.",

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib.postgres.search import SearchQuery
 from django.db.models import QuerySet
 
+from governance import sealing
 from governance.domain.expiry import left
 from governance.errors import NotFound
 from governance.ids import parse, shown
@@ -216,11 +217,11 @@ def workspace_of(session: Session) -> QuerySet[WorkspaceFile]:
 
 def file_calls_of(session: Session, path: str) -> list[FileCall]:
     """Calls of the session's agent that name a file of its workspace, newest first, at most 50."""
-    calls = list(
-        Item.objects.filter(
-            session_id=session.id, kind=Item.Kind.TOOL_CALL, content__name__startswith="file_access_", content__arguments__path=path
-        ).order_by("-seq")[:50]
-    )
+    found = Item.objects.filter(session_id=session.id, kind=Item.Kind.TOOL_CALL, content__name__startswith="file_access_").order_by("-seq")
+    if sealing.protects(session.tenant_id):
+        calls = [call for call in found[:500] if call.content.get("arguments", {}).get("path") == path][:50]
+    else:
+        calls = list(found.filter(content__arguments__path=path)[:50])
     results = Item.objects.filter(
         session_id=session.id, kind=Item.Kind.TOOL_RESULT, content__id__in=[call.content["id"] for call in calls]
     )

@@ -18,7 +18,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from governance import signing
+from governance import sealing, signing
 from governance.actors import Actor
 from governance.domain import audit, clock, coverage, groups, protection, registry, rotation
 from governance.domain.volumes import FULL, digest_of
@@ -119,7 +119,7 @@ def open_part(*, part: ArchivedPart, by: Actor) -> Iterator[dict[str, Any]]:
         audit.record(
             "content.read", by=by, object_type="archived_part", object_ref=part.id, subject=part.subject_id, category=part.category
         )
-    return (json.loads(line) for line in lines_of(part).splitlines())
+    return (json.loads(line) for line in readable_lines_of(part).splitlines())
 
 
 def lines_of(part: ArchivedPart) -> bytes:
@@ -129,6 +129,19 @@ def lines_of(part: ArchivedPart) -> bytes:
     if hashlib.sha256(data).hexdigest() != part.content_sha256:
         raise ArchiveDiffers
     return data
+
+
+def readable_lines_of(part: ArchivedPart) -> bytes:
+    """The same with what is sealed under the person's key opened: it stays sealed in the file. Raises KeyMissing too."""
+    lines = lines_of(part)
+    return b"".join(_readable(line) for line in lines.splitlines(keepends=True))
+
+
+def _readable(line: bytes) -> bytes:
+    entry = json.loads(line)
+    category = registry.categories().get(entry["category"])
+    opened = sealing.opened_row(category.model, entry["row"]) if category else entry["row"]
+    return line if opened == entry["row"] else json.dumps({**entry, "row": opened}, ensure_ascii=False).encode() + b"\n"
 
 
 def _folder(run: RetentionRun) -> Path:

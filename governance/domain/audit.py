@@ -36,7 +36,7 @@ ACTIONS = frozenset(
         "tenant": "created renamed settings_changed",
         "member": "created added removed roles_changed password_reset password_changed signed_in signed_out sign_in_failed",
         "api_key": "created revoked",
-        "subject": "searched restricted restriction_lifted identifier_added identifier_corrected erased merged split assigned",
+        "subject": "searched restricted restriction_lifted identifier_added identifier_corrected erased merged split assigned key_destroyed",
         "unattributed": "waived reopened",
         "request": (
             "received identity_asked first_answered previewed confirmed approved declined cancelled fenced drifted accepted_additions"

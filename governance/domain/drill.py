@@ -133,6 +133,8 @@ class Drill:
             "LETHE_DATA_DIR": str(self.folder / "data"),
             "LETHE_LEDGER_DIR": str(self.folder / "ledger"),
             "LETHE_ANCHOR_DIR": str(self.folder / "anchors"),
+            # An erasure of the drill destroys nobody's key.
+            "LETHE_SUBJECT_KEY_DIR": "",
             "LETHE_SECRET_KEY": settings.SECRET_KEY,
             "LETHE_ENCRYPTION_KEY": settings.ENCRYPTION_KEY,
             "LETHE_SIGNING_KEY": settings.SIGNING_KEY,

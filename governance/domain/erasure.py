@@ -30,6 +30,7 @@ from governance.domain import (
     recipients,
     registry,
     rules,
+    shredding,
 )
 from governance.errors import LetheError
 from governance.models import ErasureStep, Fence, PlanChunk, Subject, SubjectRequest
@@ -304,7 +305,8 @@ def _complete(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope,
     touched = [entry["key"] for entry in preview.get("categories", []) if entry["rows"]]
     recipients.declare(request=request, categories=[*touched, *preview.get("late", {})])
     purge.ask(request=request)
-    receipt = receipts.issue(request=request)
+    key = None if rest else shredding.pending(request)
+    receipt = receipts.issue(request=request, **({"subject_key": key} if key else {}))
     state = State.COMPLETED_WITH_EXCEPTIONS if rest else State.COMPLETED
     lease.release(state=state, preview=preview, logically_erased_at=now, ended_at=now, drift=None)
     rows = sum(entry["erased"] + entry["anonymised"] for entry in receipt["categories"])
@@ -314,6 +316,7 @@ def _complete(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope,
         _record("request.completed", request, by, rows=rows, held=sum(preview["held"].values()), follow_up=follow_up.id)
         return
     _close_subject(request, now)
+    shredding.destroy_soon(SubjectRequest.objects.get(pk=request.pk))
     _record("request.completed", request, by, rows=rows)
     audit.record(
         "subject.erased", by=by, object_type="subject", object_ref=request.subject_id,

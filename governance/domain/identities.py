@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from governance import crypto
 from governance.actors import Actor
-from governance.domain import audit, clock, fences, groups, registry
+from governance.domain import audit, clock, fences, groups, registry, rotation, shredding
 from governance.domain.category import Scope
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
@@ -93,6 +93,9 @@ def _split(subject: Subject, named: list[SubjectIdentifier], roots: dict[str, li
         for root, ids in roots.items():
             for key, rows in groups.move(category=root, tenant_id=subject.tenant_id, ids=ids, target=target).items():
                 moved[key] = moved.get(key, 0) + rows
+        # What is theirs now must not go with the key of somebody else.
+        if rotation.reseal_subject(tenant_id=fresh.tenant_id, subject_id=fresh.pk):
+            shredding.note_moved(tenant_id=fresh.tenant_id)
     Subject.objects.filter(pk=subject.pk).update(epoch=F("epoch") + 1)
     audit.record(
         "subject.split", by=by, object_type="subject", object_ref=subject.pk, object_label=subject.display_ref,

@@ -25,7 +25,7 @@ SCHEMA = "lethe.receipt/1"
 PURGE_DUE = timedelta(hours=24)
 OUTCOMES = ("erased", "anonymised", "regenerated", "already_absent", "held", "retained", "skipped")
 # What an addendum may say anew; the rest stands as it was first stated.
-LATER = frozenset({"purge", "horizons", "exceptions", "verification", "effects_outside", "providers", "recipients"})
+LATER = frozenset({"subject_key", "purge", "horizons", "exceptions", "verification", "effects_outside", "providers", "recipients"})
 _KINDS = {SubjectRequest.Kind.ERASE: "erasure", SubjectRequest.Kind.RECTIFY: "rectification"}
 
 
@@ -34,12 +34,12 @@ class Unbalanced(Unavailable):
 
 
 @transaction.atomic
-def issue(*, request: SubjectRequest) -> dict[str, Any]:
-    """Sign and keep the first version, in the transaction that ends the request. Returns the document.
+def issue(*, request: SubjectRequest, **more: Any) -> dict[str, Any]:
+    """Sign and keep the first version, in the transaction that ends the request. Returns the document. `more` is said as well.
 
     Raises Unbalanced when a category's outcomes are not what was previewed: such an account is not signed.
     """
-    document = build(request=request)
+    document = build(request=request) | more
     for entry in document["categories"]:
         if not _adds_up(entry):
             raise Unbalanced(f"The outcomes of {entry['key']} are not the {entry['previewed']} rows that were previewed.")
@@ -47,8 +47,11 @@ def issue(*, request: SubjectRequest) -> dict[str, Any]:
 
 
 @transaction.atomic
-def addendum(*, request: SubjectRequest, by: Actor | None = None, **changes: Any) -> dict[str, Any]:
-    """Issue the next version with these changes (see LATER). Mappings are merged, everything else is replaced.
+def addendum(
+    *, request: SubjectRequest, by: Actor | None = None, methods: dict[str, str] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """Issue the next version with these changes (see LATER). Mappings are merged, everything else is replaced. `methods` says
+    by category what an erasure has come to be; its counts stand.
 
     Raises Conflict before there is a receipt, ValueError for what an addendum cannot change.
     """
@@ -59,7 +62,9 @@ def addendum(*, request: SubjectRequest, by: Actor | None = None, **changes: Any
         raise Conflict(f"{current.ref} has no receipt yet.")
     document = deepcopy(current.receipt)
     for name, value in changes.items():
-        document[name] = {**document[name], **value} if isinstance(value, dict) else value
+        document[name] = {**document.get(name, {}), **value} if isinstance(value, dict) else value
+    for entry in document["categories"]:
+        entry["method"] = (methods or {}).get(entry["key"], entry["method"])
     document["version"] += 1
     request.receipt = _keep(current, signing.signed(document), by=by or system(request.tenant_id))
     return request.receipt

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, models, transaction
+from django.db import DatabaseError, connection, models, transaction
+from django.db.models import Q
 
-from governance import crypto
+from governance import crypto, sealing, subject_keys
 from governance.domain import fences
-from governance.models import AuditNote, SubjectIdentifier, SubjectRequest
+from governance.models import AuditNote, SubjectIdentifier, SubjectRequest, Tenant
 
 PAGE = 500
 
@@ -64,6 +65,9 @@ def rotate(*, told: Callable[[str, Count], None] = lambda name, count: None) -> 
         for row in _each(store.rows()):
             _rotate(row, store, counts[name])
         told(name, counts[name])
+    if subject_keys.is_configured() and Tenant.objects.filter(settings__has_key=sealing.SETTING).exists():
+        counts["keys of subjects"] = Count(rotated=subject_keys.rewrap())
+        told("keys of subjects", counts["keys of subjects"])
     return counts
 
 
@@ -131,3 +135,73 @@ def _note(row: AuditNote) -> Sealed:
 register(Store("identifiers", SubjectIdentifier.objects.all, _identifier))
 register(Store("previews", lambda: SubjectRequest.objects.filter(preview__has_key="samples"), _samples))
 register(Store("notes", AuditNote.objects.all, _note))
+
+
+# -- content under the keys of subjects (see governance/sealing.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A table of a category with columns that can be sealed. `also` brings what lies outside the database in line, given the
+    tenants that want it; it returns how many."""
+
+    model: type[models.Model]
+    also: Callable[[set[UUID]], int] | None = None
+
+
+_contents: dict[str, Content] = {}
+
+
+def register_content(category: str, model: type[models.Model], also: Callable[[set[UUID]], int] | None = None) -> None:
+    """Say that a category's rows are sealed where a tenant wants it: from `AppConfig.ready()`."""
+    _contents[category] = Content(model, also)
+
+
+def contents() -> dict[str, Content]:
+    return dict(_contents)
+
+
+def reseal(content: Content, *, refused: set[UUID]) -> Count:
+    """Seal the rows of tenants that want it, open those of others. Adds the tenants of refused rows to `refused`."""
+    count = Count()
+    wanting = set(Tenant.objects.filter(**{f"settings__{sealing.SETTING}__is_on": True}).values_list("pk", flat=True))
+    rows = content.model._default_manager.filter(subject_id__isnull=False)
+    wanted = Q(tenant_id__in=wanting)
+    wrong = rows.filter(wanted & sealing.any_plain(content.model) | ~wanted & sealing.any_sealed(content.model))
+    count.current = rows.count() - wrong.count()
+    for row in _each(wrong):
+        try:
+            with transaction.atomic():
+                count.rotated += _store_again(row)
+        except DatabaseError as error:
+            if fences.translate(error) is None:
+                raise
+            count.refused += 1
+            refused.add(row.tenant_id)
+    if content.also:
+        count.rotated += content.also(wanting)
+    return count
+
+
+def reseal_subject(*, tenant_id: UUID, subject_id: UUID) -> int:
+    """Bring a subject's sealed rows under its own key, in the caller's transaction: after a split they are under another's."""
+    changed = 0
+    for content in _contents.values() if subject_keys.is_configured() else ():
+        rows = content.model._default_manager.filter(tenant_id=tenant_id, subject_id=subject_id)
+        for row in _each(rows.filter(sealing.any_sealed(content.model))):
+            changed += _store_again(row)
+    return changed
+
+
+def _store_again(row: Any) -> int:
+    fresh = type(row)._default_manager.select_for_update(of=("self",)).filter(pk=row.pk).first()
+    if fresh is None:
+        return 0
+    with connection.cursor() as cursor:
+        # What was derived from a row does not follow when the row only becomes unreadable for others.
+        cursor.execute("SELECT set_config('lethe.sealing', 'on', true)")
+    values = {field.attname: field.sealed(getattr(fresh, field.attname), fresh) for field in sealing.fields_of(type(row))}
+    changed = type(row)._default_manager.filter(pk=row.pk).update(**values)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lethe.sealing', '', true)")
+    return changed

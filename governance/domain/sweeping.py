@@ -19,6 +19,7 @@ from governance.domain import (
     purge,
     requests,
     retention,
+    shredding,
 )
 from governance.models import Fence, RetentionRun, SubjectRequest
 
@@ -48,6 +49,7 @@ def sweep() -> dict[str, int]:
         "ledger": ledger.deliver_waiting(),
         "ledger_expired": _end_ledger(),
         "purges": _start_purging(),
+        "subject_keys": shredding.sweep(),
         "checkpoints": anchors.checkpoint_due(),
     }
 

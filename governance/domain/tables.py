@@ -28,6 +28,7 @@ from governance.domain.category import (
     Table,
 )
 from governance.domain.derived_rows import DerivedRows
+from governance.sealing import Sealed, opened_row
 
 _PRINT = 16
 
@@ -191,12 +192,13 @@ class TableCategory(DerivedRows, Category):
                 self._subject(scope),
             )
             for (row,) in cursor:
-                yield row if isinstance(row, dict) else json.loads(row)
+                yield opened_row(self.model, row if isinstance(row, dict) else json.loads(row))
 
     def files(self, *, scope: Scope) -> Iterator[File]:
         if not self.file_fields:
             return
         columns = ", ".join(f"t.{connection.ops.quote_name(column)}" for column in self.file_fields)
+        bytes_of = self.model._meta.get_field(self.file_fields[2])
         with connection.chunked_cursor() as cursor:
             # One file at a time, and not as text of twice its size.
             _fetch_by(cursor, 1)
@@ -206,7 +208,7 @@ class TableCategory(DerivedRows, Category):
                 binary=True,
             )
             for sha256, name, data in cursor:
-                yield File(sha256, name, bytes(data))
+                yield File(sha256, name, bytes(bytes_of.opened(data) if isinstance(bytes_of, Sealed) else data))
 
     def verify(self, *, scope: Scope) -> int:
         free, spared = self._free(scope)

@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 
 from governance import crypto
 from governance.actors import Actor
-from governance.domain import audit, fences, groups, registry
+from governance.domain import audit, fences, groups, registry, shredding
 from governance.domain.category import Scope
 from governance.domain.tables import TableCategory
 from governance.errors import Conflict, Invalid, NotFound
@@ -176,6 +176,7 @@ def _assign(category: TableCategory, ids: list[UUID], subject: Subject, by: Acto
         moved = groups.assign(
             category=category.key, tenant_id=subject.tenant_id, ids=ids, target=Scope(subject.tenant_id, subject.pk)
         )
+    shredding.note_plain(tenant_id=subject.tenant_id)
     names = [str(one) for one in ids]
     UnattributedWaiver.objects.filter(tenant_id=subject.tenant_id, category=category.key, row_id__in=names).delete()
     audit.record(

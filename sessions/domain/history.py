@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 from psycopg.types.json import Jsonb
 
-from governance import sql
+from governance import sealing, sql
 from governance.errors import Invalid
 from sessions.models import Item, Session
 
@@ -19,6 +19,8 @@ _PAGE = 256
 # After every seq.
 _LAST = 2**62
 _OUTLINE_ROWS = 5_000
+_READ_THROUGH = 5_000
+_CONTENT = Item._meta.get_field("content")
 _COLUMNS = ("seq", "kind", "role", "turn", "group", "tokens", "content")
 
 
@@ -56,7 +58,7 @@ def insertion(*, session: Session, first_seq: int, entries: list[NewItem]) -> sq
     rows = [
         (
             session.id, first_seq + offset, session.tenant_id, session.subject_id, entry.run_id, entry.kind,
-            entry.role, entry.turn, entry.group, entry.tokens, Jsonb(entry.content),
+            entry.role, entry.turn, entry.group, entry.tokens, Jsonb(_CONTENT.sealed(entry.content, session)),
         )
         for offset, entry in enumerate(entries)
     ]  # fmt: skip
@@ -106,7 +108,7 @@ def _descending(owner: UUID, first: int, last: int, page: list[tuple] | None) ->
         # One text for all: the parser's start costs more than a message.
         contents = json.loads(f"[{','.join(content for *_, content in rows)}]")
         for (seq, kind, role, turn, group, tokens, _), content in zip(rows, contents, strict=True):
-            yield seq, kind, role, turn, group, tokens, content
+            yield seq, kind, role, turn, group, tokens, _CONTENT.opened(content)
         if len(rows) < _PAGE:
             return
         last = rows[-1][0] - 1
@@ -161,7 +163,9 @@ def mentioning(*, session: Session, words: str, limit: int) -> list[Item]:
     """The newest visible items whose text has `words` in it, oldest first; capitals do not matter."""
     found: list[Item] = []
     for owner, first, last in reversed(segments(session)):
-        found += _visible(owner, first, last).filter(content__text__icontains=words).order_by("-seq")[: limit - len(found)]
+        rows = _visible(owner, first, last).order_by("-seq")
+        in_database = rows.filter(content__text__icontains=words)
+        found += (_read_through(rows, words) if sealing.protects(session.tenant_id) else in_database)[: limit - len(found)]
         if len(found) >= limit:
             break
     return found[::-1]
@@ -179,6 +183,11 @@ def messages_in(*, session: Session, ranges: list[tuple[int, int]]) -> list[int]
     counts = [Count("seq", filter=Q(seq__gte=first, seq__lte=last)) for first, last in ranges]
     found = said.aggregate(**{f"range_{index}": count for index, count in enumerate(counts)})
     return [found[f"range_{index}"] for index in range(len(ranges))]
+
+
+def _read_through(rows: QuerySet[Item], words: str) -> list[Item]:
+    """The same where the database cannot look into the texts: the newest ones are read."""
+    return [item for item in rows[:_READ_THROUGH] if words.lower() in str(item.content.get("text", "")).lower()]
 
 
 def outline(*, session: Session, after_seq: int = 0) -> Iterator[tuple]:

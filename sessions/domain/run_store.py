@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from itertools import starmap
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from django.db import Error as DatabaseError
 from django.db import transaction
 from django.db.models import Sum
 
-from governance import sql
+from governance import sql, subject_keys
 from governance.domain import fences
 from governance.errors import SubjectFenced
 from governance.models import Subject
@@ -115,7 +116,10 @@ class RunStore:
     ) -> list[ItemView]:
         async with self._lock:
             if last and self.session is not None and self._held is None:
-                return self._add(entries, list(events), call, hold=True)
+                if not subject_keys.is_configured():
+                    return self._add(entries, list(events), call, hold=True)
+                # Whether the tenant wants a key, and the key, may have to be read.
+                return await self._written(partial(self._add, hold=True), entries, list(events), call)
             return await self._written(self._add, entries, list(events), call)
 
     async def emit(self, type: str, data: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from sessions.models import Session, WorkspaceFile, WorkspaceUsage
 
 # What a file counts beside its bytes: names cost something, too.
 OVERHEAD = 1024
+_CONTENT = WorkspaceFile._meta.get_field("content")
 _LISTED = ("path", "size", "sha256", "created_at", "updated_at", "run_id", "written_by", "tenant_id", "session_id")
 
 
@@ -74,6 +75,7 @@ def write(*, session: Session, path: str, text: str, expected: str | None = None
             tenant_id=session.tenant_id, subject_id=session.subject_id, session_id=session.id, path=path, **facts
         )
     else:
+        facts["content"] = _CONTENT.sealed(text, session)
         WorkspaceFile.objects.filter(id=row.id).update(updated_at=Now(), **facts)
     row.refresh_from_db()
     return row

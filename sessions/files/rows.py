@@ -13,10 +13,10 @@ from uuid import UUID, uuid5
 
 from django.contrib.postgres.search import SearchQuery, SearchRank
 from django.db import OperationalError, connection, transaction
-from django.db.models import F, TextField, Value
+from django.db.models import F, Q, TextField, Value
 from django.db.models.functions import Cast, Concat, Left, Now
 
-from governance import sql
+from governance import sealing, sql, subject_keys
 from governance.domain import expiry, fences, links
 from governance.ids import uuid7
 from governance.models import HeldCopy
@@ -29,6 +29,7 @@ from sessions.threads import in_thread
 
 CATEGORY = "agent_files"
 _PLACE = "in the database"
+_CONTENT = AgentFile._meta.get_field("content")
 _NAMESPACE = UUID("0b9f7a52-6f3f-4c0e-9d0e-0f5f3c1a7e11")
 
 
@@ -104,7 +105,7 @@ class RowFiles:
             if not row._state.adding:
                 offset = row.size
                 store.check_size(offset + added, self._limit)
-                if row.is_outside:
+                if row.is_outside or self._is_sealed(row):
                     self._put(row, self.text_of(row) + text)
                 else:
                     self._extend(row, text, added)
@@ -117,6 +118,8 @@ class RowFiles:
             return ""
         if row.is_outside:
             return self._place().read_range(place_of(row), start, end)
+        if self._is_sealed(row):
+            return store.whole(self.text_of(row).encode()[start:end])
         length = "" if end is None else ", %s"
         found = sql.row(
             f"SELECT substr(convert_to(content, 'UTF8'), %s{length}) FROM agent_sessions_agentfile WHERE id = %s",
@@ -176,9 +179,12 @@ class RowFiles:
         database there is no index: they are read, as far as `most` bytes go."""
         query = SearchQuery(wanted, search_type="raw", config="simple")
         rows = self._rows().filter(path__startswith=folder)
-        inside = rows.filter(is_outside=False, search=query).annotate(rank=SearchRank(F("search"), query)).order_by("-rank", "path")
+        unseen = Q(is_outside=True)
+        if subject_keys.is_configured():
+            unseen |= _CONTENT.is_sealed_in_database()
+        inside = rows.filter(~unseen, search=query).annotate(rank=SearchRank(F("search"), query)).order_by("-rank", "path")
         found = [*inside.values_list("path", "content")[:limit]]
-        for row in rows.filter(is_outside=True).order_by("-updated_at").only("path", "size", "is_outside", "tenant_id"):
+        for row in rows.filter(unseen).order_by("-updated_at").only("path", "size", "is_outside", "tenant_id"):
             most -= row.size
             if most < 0:
                 break
@@ -192,7 +198,13 @@ class RowFiles:
         text = self._place().read(place_of(row))
         if text is None:
             raise StoreUnavailable("in the store that was chosen for files")
-        return text
+        return _CONTENT.opened(text)
+
+    def _is_sealed(self, row: AgentFile) -> bool:
+        """Whether the text is, or would be if it were written now: SQL can neither cut nor extend it."""
+        if self.shelf.subject_id is None or not subject_keys.is_configured():
+            return False
+        return sealing.protects(row.tenant_id) or self._rows().filter(_CONTENT.is_sealed_in_database(), id=row.id).exists()
 
     def _rows(self):
         return expiry.left(AgentFile.objects.filter(**self.shelf.lookup), tenant_id=self.shelf.tenant_id)
@@ -229,7 +241,7 @@ class RowFiles:
             return row
         row._state.adding = True
         if row.is_outside:
-            self._place().write(place_of(row), text)
+            self._place().write(place_of(row), _CONTENT.sealed(text, self.shelf))
         return row
 
     def _make_room(self, path: str) -> None:
@@ -241,11 +253,11 @@ class RowFiles:
     def _put(self, row: AgentFile, text: str) -> None:
         changes = {"updated_at": Now(), **self._facts(text)}
         if not row.is_outside:
-            AgentFile.objects.filter(id=row.id).update(content=text, **changes)
+            AgentFile.objects.filter(id=row.id).update(content=_CONTENT.sealed(text, self.shelf), **changes)
             return
         with self._kept_under_hold(row):
             AgentFile.objects.filter(id=row.id).update(**changes)
-        self._place().write(place_of(row), text)
+        self._place().write(place_of(row), _CONTENT.sealed(text, self.shelf))
 
     @contextmanager
     def _kept_under_hold(self, row: AgentFile) -> Iterator[None]:

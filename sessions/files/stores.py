@@ -57,6 +57,8 @@ def outside() -> Files | None:
 @lru_cache(maxsize=8)
 def _outside(chosen: str, limit: int) -> Files | None:
     kind, _, place = chosen.partition(":")
+    # The limit is for the text; under a subject's key it takes twice its bytes.
+    limit = 2 * limit + 1024
     if kind == "postgresql":
         return None
     if kind == "disk":

@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models.functions import Left, Now
 
 from governance.ids import uuid7
+from governance.sealing import SealedText
 
 # Beyond this a text is not indexed for search: PostgreSQL's own limit of one entry is 1 MiB.
 SEARCHED_CHARS = 262_144
@@ -16,7 +17,7 @@ class TextFile(models.Model):
     tenant_id = models.UUIDField()
     subject_id = models.UUIDField(null=True)
     path = models.CharField(max_length=402)
-    content = models.TextField(blank=True)
+    content = SealedText(blank=True)
     # In bytes of UTF-8.
     size = models.PositiveIntegerField()
     sha256 = models.CharField(max_length=64)

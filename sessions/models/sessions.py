@@ -3,6 +3,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from governance.ids import uuid7
+from governance.sealing import SealedBytes, SealedJSON
 
 
 class Session(models.Model):
@@ -111,7 +112,7 @@ class Item(models.Model):
     # Entries that stand or fall together (a call, its result, its reasoning) share the seq of their first one.
     group = models.PositiveBigIntegerField()
     tokens = models.PositiveIntegerField(default=0)
-    content = models.JSONField()
+    content = SealedJSON(kept=("id", "call_id", "approval_id", "name", "outcome", "duration_ms", "attachments"))
     # Hidden by a rollback: no view shows it, erasure and export still see it.
     is_hidden = models.BooleanField(default=False)
     created_at = models.DateTimeField(db_default=Now())
@@ -134,7 +135,7 @@ class Blob(models.Model):
     media_type = models.CharField(max_length=100)
     name = models.CharField(max_length=200, blank=True)
     size = models.PositiveIntegerField()
-    data = models.BinaryField()
+    data = SealedBytes()
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

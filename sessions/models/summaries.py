@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from governance.ids import uuid7
+from governance.sealing import SealedText
 
 
 class Summary(models.Model):
@@ -21,7 +22,7 @@ class Summary(models.Model):
     owners = ArrayField(models.UUIDField())
     from_seq = models.PositiveBigIntegerField()
     to_seq = models.PositiveBigIntegerField()
-    text = models.TextField(blank=True)
+    text = SealedText(blank=True)
     tokens = models.PositiveIntegerField(default=0)
     # Of all the items that it stands for, those of earlier summaries included.
     source_tokens = models.PositiveBigIntegerField(default=0)

@@ -1,9 +1,11 @@
-"""`manage.py rotate_keys`: encrypt everything under the present key, so that the old one can be thrown away."""
+"""`manage.py rotate_keys`: encrypt everything under the present key, so that the old one can be thrown away, and content under
+the keys of subjects where a tenant wants that."""
 
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError
 
-from governance.domain import rotation
+from governance import subject_keys
+from governance.domain import rotation, shredding
 from governance.errors import LetheError
 
 
@@ -14,10 +16,12 @@ class Command(BaseCommand):
     )
 
     def handle(self, **options):
-        if not settings.OLD_ENCRYPTION_KEYS:
+        if not settings.OLD_ENCRYPTION_KEYS and not subject_keys.is_configured():
             raise CommandError("There is no old key in LETHE_OLD_ENCRYPTION_KEYS, so nothing can be encrypted under one.")
         try:
             counts = rotation.rotate(told=self._tell)
+            if subject_keys.is_configured():
+                counts |= {f"content of {name}": count for name, count in shredding.bring_in_line(told=self._tell).items()}
         except LetheError as error:
             raise CommandError(error.detail) from None
         if refused := sum(count.refused for count in counts.values()):
