@@ -114,8 +114,8 @@ class Drill:
 
     def _places(self) -> dict[str, str]:
         """What lies outside the database is not copied with it: the drill has empty places of its own, so that an erasure on a
-        copy deletes nobody's files."""
-        places = {}
+        copy deletes nobody's files and destroys nobody's key."""
+        places = {"LETHE_SUBJECT_KEY_DIR": ""}
         if settings.ARCHIVE_DIR is not None:
             archive = self.folder / "archive"
             archive.mkdir(exist_ok=True)
@@ -133,8 +133,6 @@ class Drill:
             "LETHE_DATA_DIR": str(self.folder / "data"),
             "LETHE_LEDGER_DIR": str(self.folder / "ledger"),
             "LETHE_ANCHOR_DIR": str(self.folder / "anchors"),
-            # An erasure of the drill destroys nobody's key.
-            "LETHE_SUBJECT_KEY_DIR": "",
             "LETHE_SECRET_KEY": settings.SECRET_KEY,
             "LETHE_ENCRYPTION_KEY": settings.ENCRYPTION_KEY,
             "LETHE_SIGNING_KEY": settings.SIGNING_KEY,

@@ -27,11 +27,12 @@ def given(monkeypatch, tmp_path):
 
 
 def test_stage_knows_no_place_of_the_living(db, given, settings, tmp_path):
-    settings.ARCHIVE_DIR = tmp_path / "live-archive"
+    settings.SUBJECT_KEY_DIR, settings.ARCHIVE_DIR = tmp_path / "live-keys", tmp_path / "live-archive"
     settings.LETHE = {**settings.LETHE, "file_store": "redis://files/0"}
 
     env = given()
 
+    assert env["LETHE_SUBJECT_KEY_DIR"] == ""
     assert (env["LETHE_ARCHIVE_DIR"], env["LETHE_FILE_STORE"]) == (str(tmp_path / "archive"), f"disk:{tmp_path / 'files'}")
     # An archive that is there and has nothing: what is to be deleted from it counts as gone.
     settings.ARCHIVE_DIR = tmp_path / "archive"
