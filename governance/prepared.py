@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -20,6 +21,8 @@ from psycopg.adapt import Transformer
 _MOST = 250
 # A statement with more values writes many rows, which no other call will: it is sent as it is.
 _MOST_VALUES = 200
+# Most values of a turn, which the driver writes the same way and takes four times as long for.
+_PLAIN = {type(None): lambda _: "NULL", UUID: lambda value: f"'{value.hex}'::uuid", int: "({})".format}
 # What a statement does first, so that whoever looks at a busy server reads more than a number.
 _DOES = re.compile(r'(INSERT|UPDATE|DELETE|FROM)(?: INTO| FROM)? "?(\w+)')
 _PLACE = re.compile(r"%\((\w+)\)s|%s|%%")
@@ -62,8 +65,8 @@ def _whole(statement: str, values: Sequence[Any]) -> str:
 
 
 def _literals(args: Sequence[Any]) -> list[str]:
-    literal = Transformer.from_context(connection.connection).as_literal
-    return ["NULL" if value is None else literal(value).decode() for value in args]
+    quoted = Transformer.from_context(connection.connection).as_literal
+    return [_PLAIN[type(value)](value) if type(value) in _PLAIN else quoted(value).decode() for value in args]
 
 
 @lru_cache(maxsize=1000)

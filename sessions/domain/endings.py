@@ -56,7 +56,7 @@ def _ended(run: Run, row: tuple | None) -> bool:
 
 # The lower bound of the items keeps this cheap in a session of any length. Who is queued is asked while the session's
 # row is locked: whoever queues later finds it free.
-_END = """
+_END = f"""
 WITH totals AS (
   SELECT count(*) AS calls, coalesce((array_agg(model ORDER BY number DESC))[1], '') AS model,
          coalesce(sum(input_tokens), 0) AS input, coalesce(sum(cached_tokens), 0) AS cached,
@@ -66,7 +66,7 @@ WITH totals AS (
 ended AS (
   UPDATE agent_sessions_run run SET
     status = %(status)s, error = %(error)s, output = %(output)s, ended_at = statement_timestamp(), lease_expires_at = NULL,
-    request = '{}', model_name = totals.model, model_calls = totals.calls, input_tokens = totals.input,
+    request = '{{}}', model_name = totals.model, model_calls = totals.calls, input_tokens = totals.input,
     cached_tokens = totals.cached, output_tokens = totals.output, reasoning_tokens = totals.reasoning,
     cost = CASE WHEN totals.is_priced THEN totals.known_cost END,
     tool_calls = CASE WHEN %(session)s::uuid IS NULL
@@ -81,10 +81,10 @@ event AS (
          %(type)s::text, %(data)s || CASE WHEN %(type)s = 'run.completed' THEN jsonb_build_object(
            'usage', jsonb_build_object('input_tokens', input_tokens, 'cached_tokens', cached_tokens,
                                        'output_tokens', output_tokens, 'reasoning_tokens', reasoning_tokens),
-           'cost', trim_scale(cost)::text) ELSE '{}' END
+           'cost', trim_scale(cost)::text) ELSE '{{}}' END
   FROM ended),
 released AS (
-  UPDATE agent_sessions_session SET lease_run_id = NULL, lease_expires_at = NULL, last_active_at = statement_timestamp()
+  UPDATE agent_sessions_session SET {leases.RELEASED}
   WHERE id = %(session)s AND lease_run_id = %(run)s)
 SELECT status, ended_at, model_name, model_calls, tool_calls, input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost,
        known_cost, EXISTS (SELECT FROM agent_sessions_quotareservation WHERE run_id = %(run)s),

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import Count, Q, QuerySet
 from psycopg.types.json import Jsonb
 
-from governance import sealing, sql
+from governance import sealing, sql, subject_keys
 from governance.errors import Invalid
 from sessions.models import Item, Session
 
@@ -87,28 +87,33 @@ def load_tail(*, session: Session, token_budget: int, after_seq: int = 0, page: 
     Reads newest first and stops at the budget, or at `after_seq` where a summary ends, so the cost does not depend on
     the length of the session. The last turn is always complete, whatever it costs.
     """
-    newest_first: list[tuple] = []
+    newest_first = _newest_within(session, token_budget, after_seq, page)
+    # One text for all: the parser's start costs more than a message.
+    contents = json.loads(f"[{','.join([row[-1] for row in newest_first])}]")
+    if subject_keys.is_configured():
+        contents = map(_CONTENT.opened, contents)
+    return [(*row[:-1], content) for row, content in zip(newest_first, contents, strict=True)][::-1]
+
+
+def _newest_within(session: Session, token_budget: int, after_seq: int, page: list[tuple] | None) -> list[tuple]:
+    """Rows of `_COLUMNS`, newest first, their contents still texts."""
+    chosen: list[tuple] = []
     spent = 0
     for owner, first, last in reversed(segments(session)):
-        rows = _descending(owner, max(first, after_seq + 1), last, page)
-        page = None
-        for row in rows:
-            turn = row[3]
-            if spent > token_budget and newest_first and turn != newest_first[-1][3]:
-                return newest_first[::-1]
-            newest_first.append(row)
+        for row in _descending(owner, max(first, after_seq + 1), last, page):
+            if chosen and spent > token_budget and row[3] != chosen[-1][3]:
+                return chosen
+            chosen.append(row)
             spent += row[5]
-    return newest_first[::-1]
+        page = None
+    return chosen
 
 
 def _descending(owner: UUID, first: int, last: int, page: list[tuple] | None) -> Iterator[tuple]:
     while last >= first:
         rows = sql.rows(_NEWEST, [owner, first, last, _PAGE]) if page is None else page
         page = None
-        # One text for all: the parser's start costs more than a message.
-        contents = json.loads(f"[{','.join(content for *_, content in rows)}]")
-        for (seq, kind, role, turn, group, tokens, _), content in zip(rows, contents, strict=True):
-            yield seq, kind, role, turn, group, tokens, _CONTENT.opened(content)
+        yield from rows
         if len(rows) < _PAGE:
             return
         last = rows[-1][0] - 1

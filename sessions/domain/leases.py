@@ -84,17 +84,13 @@ def renew(*, run_id: UUID, session_id: UUID | None) -> bool:
     return bool(Session.objects.filter(id=session_id, lease_run_id=run_id).update(lease_expires_at=until()))
 
 
-def releasing(*, session_id: UUID, run_id: UUID) -> sql.Write:
-    """Gives the session back, if the run holds it."""
-    return sql.Write(
-        "UPDATE agent_sessions_session SET lease_run_id = NULL, lease_expires_at = NULL, last_active_at = statement_timestamp()"
-        " WHERE id = %s AND lease_run_id = %s",
-        [session_id, run_id],
-    )
+# The columns of a session that is given back, as an UPDATE sets them.
+RELEASED = "lease_run_id = NULL, lease_expires_at = NULL, last_active_at = statement_timestamp()"
 
 
 def release(*, session_id: UUID, run_id: UUID) -> None:
-    releasing(session_id=session_id, run_id=run_id).run()
+    """Give the session back, if the run holds it."""
+    sql.execute(f"UPDATE agent_sessions_session SET {RELEASED} WHERE id = %s AND lease_run_id = %s", [session_id, run_id])
 
 
 def unfinished(session_id: UUID) -> list[Run]:

@@ -7,10 +7,9 @@ process that lost its lease can add nothing. `sessions.engine.store.Store` says 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import starmap
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from governance.errors import SubjectFenced
 from governance.models import Subject
 from governance.text import clean_json
 from sessions import notify
-from sessions.domain import approvals, blobs, events, executions, history, usage
+from sessions.domain import approvals, blobs, events, executions, history, leases, usage
 from sessions.domain import sessions as session_verbs
 from sessions.engine.store import CallRecord, Entry, ItemView, PendingCall, RunStopped, Spent
 from sessions.models import Approval, Item, ModelCall, Run, Session
@@ -33,6 +32,11 @@ from sessions.threads import in_thread
 _DELTA_SECONDS = 0.05
 # What `lease_held()` raises in the database.
 LEASE_LOST = "LE005"
+# Takes seqs of the session's history; when a turn began and ended is what counts as activity.
+_CLAIM = (
+    "UPDATE agent_sessions_session SET version = version + 1, head_seq = head_seq + %s{also}"
+    " WHERE id = %s AND lease_run_id = %s AND version = %s RETURNING id"
+)
 # Progress that need not be on disk before the work goes on: the ledger keeps the report itself.
 _LAZY = frozenset({"context.assembled"})
 _NAMED_BY_ITEM = {"message.completed": ("text",), "tool.called": ("name", "arguments"),
@@ -273,11 +277,7 @@ class RunStore:
 
     def _claim(self, number: int) -> sql.Write:
         """Reserves `number` seqs, unless the lease or the version is not ours any more."""
-        return sql.Write(
-            "UPDATE agent_sessions_session SET version = version + 1, head_seq = head_seq + %s, last_active_at = statement_timestamp()"
-            " WHERE id = %s AND lease_run_id = %s AND version = %s RETURNING id",
-            [number, self.session.id, self.run.id, self.session.version],
-        )
+        return sql.Write(_CLAIM.format(also=""), [number, self.session.id, self.run.id, self.session.version])
 
     def _lost(self):
         self.stop_reason = self.stop_reason or "lease_lost"
@@ -348,6 +348,9 @@ class RunStore:
     def _finish(self, status: str, error: dict | None, output: dict | None) -> None:
         if status not in executions.BY_ITSELF:
             self._write([])
+        elif self._held is not None and "claim" in self._held.writes:
+            # The session's row is written once instead of twice.
+            self._held.writes["claim"] = replace(self._held.writes["claim"], statement=_CLAIM.format(also=f", {leases.RELEASED}"))
         whole, count = self._whole([], {})
         executions.finish(run=self.run, status=status, error=error, output=output, before=whole)
         self._sent(count)
@@ -399,7 +402,7 @@ def open_store(
     `history.newest` has found.
     """
     rows = history.load_tail(session=session, token_budget=token_budget, after_seq=after_seq, page=page) if session else []
-    items = list(starmap(ItemView, rows))
+    items = [ItemView._make(row) for row in rows]
     if session is None and first_message is not None:
         items = [first_message]
     is_fresh = last_event <= 1

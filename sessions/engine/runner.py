@@ -34,6 +34,7 @@ _INTERNAL = {
     "code": "internal_error",
     "message": "Lethe failed while it worked on this run. The operator's log has the details.",
 }
+_LEFT = "run %s was left to the sweeper"
 _FIRST_LOOK_SECONDS = 0.5
 _lock = threading.Lock()
 _runner: "Runner | None" = None
@@ -93,7 +94,9 @@ class Runner:
         threading.Thread(target=self._loop.run_forever, name="lethe-engine", daemon=True).start()
 
     def submit(self, run_id: UUID, *, fresh: Fresh | None = None) -> Future:
-        future = self.call(self.tracked(run_id, fresh))
+        # Here, where a connection is at hand: to hand it to the loop and from there to a thread would take longer.
+        job = _loaded_or_left(run_id, fresh) if fresh is not None else None
+        future = self.call(self.tracked(run_id, job)) if job is not None or fresh is None else _ended_already()
         self._futures[run_id] = future
         future.add_done_callback(lambda _: self._futures.pop(run_id, None))
         return future
@@ -124,26 +127,22 @@ class Runner:
         await mcp_tools.close()
         await notify.hub().close()
 
-    async def tracked(self, run_id: UUID, fresh: Fresh | None = None) -> None:
+    async def tracked(self, run_id: UUID, job: "wiring.Job | None" = None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks[run_id] = task
         try:
-            await _execute(run_id, task, fresh)
+            await _execute(run_id, task, job)
         except Exception:
-            logger.exception("run %s was left to the sweeper", run_id.hex)
+            logger.exception(_LEFT, run_id.hex)
         finally:
             self._tasks.pop(run_id, None)
 
 
-async def _execute(run_id: UUID, task: asyncio.Task, fresh: Fresh | None) -> None:
+async def _execute(run_id: UUID, task: asyncio.Task, job: "wiring.Job | None") -> None:
     """From a leased run to its end. What stops it early is kept in the store's `stop_reason`."""
     with notify.hub().bell(notify.CANCEL, run_id) as bell:
-        try:
-            job = await in_thread(wiring.load, run_id, fresh)
-        except (LetheError, ModelFailed) as error:
-            await in_thread(_fail_early, run_id, error)
-            return
+        job = job or await in_thread(_loaded, run_id)
         if job is None:
             return
         watchers = [asyncio.create_task(_beat(job, task)), asyncio.create_task(_watch(job, task, bell))]
@@ -279,6 +278,30 @@ def _cancel_reason(run_id: UUID) -> str | None:
 def _stop(job, task: asyncio.Task, reason: str) -> None:
     job.store.stop_reason = reason
     task.cancel(reason)
+
+
+def _loaded(run_id: UUID, fresh: Fresh | None = None) -> "wiring.Job | None":
+    """None when the run is over: it was stopped meanwhile, or cannot be executed, which is told."""
+    try:
+        return wiring.load(run_id, fresh)
+    except (LetheError, ModelFailed) as error:
+        _fail_early(run_id, error)
+        return None
+
+
+def _loaded_or_left(run_id: UUID, fresh: Fresh) -> "wiring.Job | None":
+    """`_loaded` for whoever stored the run, who has no part in what goes wrong from here on."""
+    try:
+        return _loaded(run_id, fresh)
+    except Exception:
+        logger.exception(_LEFT, run_id.hex)
+        return None
+
+
+def _ended_already() -> Future:
+    ended: Future = Future()
+    ended.set_result(None)
+    return ended
 
 
 def _fail_early(run_id: UUID, error: LetheError | ModelFailed) -> None:

@@ -7,7 +7,7 @@ happened, so that a start, a resumed approval and a continuation after a crash a
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,8 @@ class Entry:
     joins: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ItemView:
-    """An item of the history as the engine sees it."""
+class ItemView(NamedTuple):
+    """An item of the history as the engine sees it. A tuple, because a turn makes one of each row that it reads."""
 
     seq: int
     kind: str

@@ -321,6 +321,6 @@ class RowStore(store.Threaded):
 
         with ExitStack() as held:
             bell: asyncio.Event = held.enter_context(hub.bell(notify.FILES, self.files.shelf.key))
-            await hub.ready()
+            await hub.ready(notify.FILES)
             polling = store.Polling(look, callback, seconds=self.poll_seconds, bell=bell, held=held.pop_all())
         return await polling.start()
