@@ -1,5 +1,6 @@
 """Django settings. Every value an operator may change is an environment variable, listed in the README."""
 
+import os
 from pathlib import Path
 
 import environ
@@ -36,6 +37,7 @@ BACKUP_DIR = Path(env("LETHE_BACKUP_DIR")).expanduser().resolve() if env("LETHE_
 
 HOST = env("LETHE_HOST", default="127.0.0.1")
 PORT = env.int("PORT", default=8000)
+WEB_PROCESSES = max(1, env.int("LETHE_WEB_PROCESSES", default=min(2, os.cpu_count() or 1)))
 ALLOWED_HOSTS = env.list("LETHE_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("LETHE_TRUSTED_ORIGINS", default=[])
 

@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 
 from django.conf import settings
-from django.core.management import CommandError
 
 _RESTART_SECONDS = 1.0
 _STABLE_SECONDS = 30.0
@@ -22,8 +21,9 @@ _GIVE_UP_AFTER = 5
 class Supervisor:
     """Runs named commands. One that dies is started again; one that keeps dying ends all of them."""
 
-    def __init__(self, commands: dict[str, list[str]], *, grace: float):
-        self._commands, self._grace = commands, grace
+    def __init__(self, commands: dict[str, list[str]], *, grace: float, sockets: dict[str, socket.socket] | None = None):
+        """`sockets` are what commands inherit, by their names, under the numbers that the sockets have here."""
+        self._commands, self._grace, self._sockets = commands, grace, sockets or {}
         self._children: dict[str, subprocess.Popen] = {}
         self._started_at: dict[str, float] = {}
         self._failures: dict[str, int] = dict.fromkeys(commands, 0)
@@ -50,6 +50,8 @@ class Supervisor:
     def stop(self):
         """Ask every child to end, in order; end what has not after the grace."""
         print("Stopping; running work may end or is handed back.", flush=True)
+        for opened in self._sockets.values():
+            opened.close()
         for child in self._children.values():
             if child.poll() is None:
                 child.send_signal(signal.SIGTERM)
@@ -65,8 +67,9 @@ class Supervisor:
     def _launch(self, name: str):
         # A session of its own: Ctrl-C reaches the supervisor, which tells the children once.
         self._children[name] = subprocess.Popen(
-            self._commands[name], cwd=settings.BASE_DIR, env=os.environ.copy(), start_new_session=True, stdin=subprocess.DEVNULL
-        )
+            self._commands[name], cwd=settings.BASE_DIR, env=os.environ.copy(), start_new_session=True, stdin=subprocess.DEVNULL,
+            pass_fds=[self._sockets[name].fileno()] if name in self._sockets else [],
+        )  # fmt: skip
         self._started_at[name] = time.monotonic()
 
     def _restart(self, name: str, code: int):
@@ -81,19 +84,6 @@ class Supervisor:
         self._stopping.wait(_RESTART_SECONDS * self._failures[name])
         if not self._stopping.is_set():
             self._launch(name)
-
-
-def refuse_taken_port(host: str, port: int):
-    """Raise CommandError when something listens there already."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with contextlib.closing(socket.socket(family)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise CommandError(
-                f"Port {port} on {host} cannot be used ({error.strerror}). Choose another one: PORT=8001 make up"
-            ) from None
 
 
 def wait_until_ready(host: str, port: int, children: Supervisor, seconds: float = 90) -> bool:

@@ -5,18 +5,22 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 
+from django.conf import settings
+
 from agents.domain import definitions
 from agents.domain.demo import seed_demo_agents
+from console import web_processes
 from governance.actors import system
 from governance.domain import keys, tenants
 from sessions.models import ModelCall
 from tests.bench.figures import bar, median, percentile, table
 
 CALLERS, ROUNDS = 50, 5
+# Turns before; each process gets some of them.
+_WARM = 8
 
 
 def run() -> int:
@@ -28,23 +32,27 @@ def run() -> int:
     definitions.publish(agent=definitions.create_agent(tenant_id=tenant.id, document=document, by=by), note="bench", by=by)
     _, secret = keys.create_key(tenant_id=tenant.id, name="bench", scopes=["runs:write"], by=by)
     port = _free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(port), "--loop", "uvloop", "--http", "httptools", "--log-level", "warning"],
-        env=os.environ.copy(),
-    )  # fmt: skip
+    # As `make up` starts them.
+    servers = [
+        subprocess.Popen(process.words, env=os.environ.copy(), pass_fds=[process.socket.fileno()])
+        for process in web_processes.listen("127.0.0.1", port, settings.WEB_PROCESSES)
+    ]
     try:
         _await(port)
         return asyncio.run(_measure(port, secret, tenant))
     finally:
-        server.terminate()
-        server.wait(60)
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(60)
 
 
 async def _measure(port: int, secret: str, tenant) -> int:
     callers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CALLERS)]
-    # Connections and the engine are warm, as on a server that works.
+    # Connections and the engines are warm, as on a server that works.
     await asyncio.gather(*(_ask(caller, _request("GET", "/healthz", secret)) for caller in callers))
-    await _ask(callers[0], _turn("warm", secret))
+    for number, caller in enumerate(callers[:_WARM]):
+        await _ask(caller, _turn(f"warm-{number}", secret))
     rounds = []
     for number in range(ROUNDS):
         rounds.append(await asyncio.gather(*(_ask(caller, _turn(f"new-{number}", secret)) for caller in callers)))
@@ -57,7 +65,7 @@ async def _measure(port: int, secret: str, tenant) -> int:
         assert {status for status, _ in answers} <= {200, 409}, answers
     table(["round", "ran", "refused", "refusal ms p50", "p95", "max"], rows)
     calls = await asyncio.to_thread(ModelCall.objects.filter(tenant_id=tenant.id).count)
-    print(f"  model calls: {calls} for {1 + sum(row[1] for row in rows)} turns that ran")
+    print(f"  model calls: {calls} for {_WARM + sum(row[1] for row in rows)} turns that ran")
     worst = max(row[5] for row in rows)
     return bar("slowest refusal with 50 at once", worst, 200, " ms") + bar("turns that ran on a new key", max(row[1] for row in rows), 1)
 

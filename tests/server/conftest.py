@@ -36,7 +36,7 @@ class Lethe:
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(("LETHE_", "DJANGO_", "PYTEST_"))}
         self._env.update(
             LETHE_DATA_DIR=str(directory), PORT=str(self.port), LETHE_LEASE_SECONDS="4", LETHE_HEARTBEAT_SECONDS="1",
-            LETHE_DRAIN_SECONDS="6", LETHE_ALLOW_PRIVATE_PROVIDERS="1", PYTHONUNBUFFERED="1",
+            LETHE_DRAIN_SECONDS="6", LETHE_ALLOW_PRIVATE_PROVIDERS="1", LETHE_WEB_PROCESSES="2", PYTHONUNBUFFERED="1",
         )  # fmt: skip
 
     @property

@@ -175,6 +175,21 @@ def test_worker_killed_in_the_middle_of_a_tool_loop_loses_nothing(lethe, key):
     assert text_of(after) == "There are three words."
 
 
+def test_web_process_that_dies_is_started_again_and_the_other_answers(lethe, key):
+    before = lethe.child("uvicorn")
+    others = [child for child in lethe.children() if "uvicorn" in child.cmdline() and child.pid != before.pid]
+
+    before.kill()
+    with lethe.client(key) as client:
+        answers = [client.get("/api/agents", headers={"Connection": "close"}) for _ in range(12)]
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert lethe.child("uvicorn").pid != before.pid
+    assert all(child.is_running() for child in others)
+    assert others
+    assert "is started again" in "".join(lethe.output)
+
+
 def _publish_agent(client, url):
     assert client.post("/api/providers", json={"name": "local", "kind": "openai_compatible", "base_url": url}).status_code == 201
     document = {"name": "fragile", "instructions": "Count.", "model": {"provider": "local", "model": "m"}, "tools": ["count_text"]}

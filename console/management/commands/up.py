@@ -7,7 +7,7 @@ import sys
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, call_command
 
-from console import demo, supervisor
+from console import demo, supervisor, web_processes
 from governance.domain import quarantine
 
 
@@ -15,14 +15,19 @@ class Command(BaseCommand):
     help = "Start Lethe: database, migrations, demo tenant, web, worker and beat. Ctrl-C stops all of it."
 
     def handle(self, *args, **options):
-        supervisor.refuse_taken_port(settings.HOST, settings.PORT)
+        web = web_processes.listen(settings.HOST, settings.PORT, settings.WEB_PROCESSES)
         call_command("migrate", interactive=False, verbosity=0)
         os.environ["LETHE_COLLECTED_STATIC"] = "1"
         self._collect_static()
         reason = quarantine.check()
         # Nothing is written to a database that was restored.
         welcome = demo.ensure() if reason is None else None
-        children = supervisor.Supervisor(self._commands(), grace=settings.LETHE["drain_seconds"] + 10)
+        names = [f"web {number}" for number in range(1, len(web) + 1)] if len(web) > 1 else ["web"]
+        children = supervisor.Supervisor(
+            {name: process.words for name, process in zip(names, web, strict=True)} | self._commands(),
+            sockets={name: process.socket for name, process in zip(names, web, strict=True)},
+            grace=settings.LETHE["drain_seconds"] + 10,
+        )
         children.start()
         if not supervisor.wait_until_ready(settings.HOST, settings.PORT, children):
             children.stop()
@@ -44,11 +49,6 @@ class Command(BaseCommand):
     def _commands(self):
         python = sys.executable
         return {
-            "web": [
-                python, "-m", "uvicorn", "console.asgi:application", "--host", settings.HOST, "--port", str(settings.PORT),
-                "--loop", "uvloop", "--http", "httptools", "--log-level", "warning", "--no-server-header",
-                "--timeout-graceful-shutdown", str(settings.LETHE["drain_seconds"]),
-            ],
             "worker": [
                 python, "-W", "ignore:You're running the worker", "-m", "celery", "--quiet", "-A", "console", "worker", "--pool", "threads", "--concurrency", "8",
                 "--loglevel", "warning", "--without-gossip", "--without-mingle", "--without-heartbeat",
