@@ -5,6 +5,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
+from importlib import import_module
 
 import django
 from django.conf import settings
@@ -132,6 +133,8 @@ async def _lifespan(receive, send):
                 await send({"type": "lifespan.startup.failed", "message": reason})
                 return
             runner.warm_up()
+            # Pages and API, which the first request would wait for.
+            await asyncio.to_thread(import_module, settings.ROOT_URLCONF)
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await asyncio.to_thread(runner.drain, settings.LETHE["drain_seconds"])

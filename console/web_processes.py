@@ -33,7 +33,7 @@ def _listening(bound: socket.socket) -> Listening:
     bound.listen(_QUEUE)
     words = [
         sys.executable, "-m", "uvicorn", "console.asgi:application", "--fd", str(bound.fileno()), "--loop", "uvloop",
-        "--http", "httptools", "--log-level", "warning", "--no-server-header",
+        "--http", "httptools", "--log-level", "warning", "--no-access-log", "--no-server-header",
         "--timeout-graceful-shutdown", str(settings.LETHE["drain_seconds"]),
     ]  # fmt: skip
     return Listening(words, bound)

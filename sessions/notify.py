@@ -19,6 +19,8 @@ from psycopg import sql
 logger = logging.getLogger("lethe.notify")
 
 EVENTS = "lethe_events"
+# The run is over, or waits for a person: for those who wait for its end and need not wake for each word of an answer.
+ENDED = "lethe_ended"
 CANCEL = "lethe_cancel"
 FILES = "lethe_files"
 

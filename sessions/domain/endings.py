@@ -32,7 +32,7 @@ def _values(run: Run, status: str, event: tuple[str, dict]) -> dict:
     kind, data = event
     return {
         "run": run.id, "session": run.session_id, "first_seq": run.first_seq, "status": status, "error": _stored(run.error),
-        "output": _stored(run.output), "type": kind, "data": Jsonb(data), "channel": notify.EVENTS, "hex": run.id.hex,
+        "output": _stored(run.output), "type": kind, "data": Jsonb(data), "events": notify.EVENTS, "ended": notify.ENDED, "hex": run.id.hex,
         "unfinished": [Run.Status.RUNNING, Run.Status.QUEUED, Run.Status.AWAITING_APPROVAL],
     }  # fmt: skip
 
@@ -47,7 +47,7 @@ def _ended(run: Run, row: tuple | None) -> bool:
         return False
     (
         run.status, run.ended_at, run.model_name, run.model_calls, run.tool_calls, run.input_tokens, run.cached_tokens,
-        run.output_tokens, run.reasoning_tokens, run.cost, known_cost, holds_quota, is_next, _,
+        run.output_tokens, run.reasoning_tokens, run.cost, known_cost, holds_quota, is_next, *_,
     ) = row  # fmt: skip
     if holds_quota:
         quotas.settle(run=run, cost=known_cost)
@@ -89,7 +89,7 @@ released AS (
 SELECT status, ended_at, model_name, model_calls, tool_calls, input_tokens, cached_tokens, output_tokens, reasoning_tokens, cost,
        known_cost, EXISTS (SELECT FROM agent_sessions_quotareservation WHERE run_id = %(run)s),
        EXISTS (SELECT FROM agent_sessions_run WHERE session_id = %(session)s AND status = 'queued' AND id <> %(run)s),
-       pg_notify(%(channel)s, %(hex)s)
+       pg_notify(%(events)s, %(hex)s), pg_notify(%(ended)s, %(hex)s)
 FROM ended
 """
 

@@ -145,7 +145,7 @@ async def wait(*, run_id: UUID, tenant_id: UUID) -> Run:
             raise NotFound
         return run
 
-    with notify.hub().bell(notify.EVENTS, run_id) as bell:
+    with notify.hub().bell(notify.ENDED, run_id) as bell:
         while True:
             bell.clear()
             run = await in_thread(load)

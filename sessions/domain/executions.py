@@ -234,6 +234,7 @@ def _pause(run: Run) -> None:
     run.save(update_fields=["status", "lease_expires_at", "error", "output"])
     leases.release(session_id=run.session_id, run_id=run.id)
     notify.send(notify.EVENTS, run.id)
+    notify.send(notify.ENDED, run.id)
     if not approvals.has_pending(run=run):
         # Everything was decided while the run was still on its way into the pause.
         transaction.on_commit(lambda: resume(run_id=run.id))

@@ -51,8 +51,7 @@ async def _measure(port: int, secret: str, tenant) -> int:
     callers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CALLERS)]
     # Connections and the engines are warm, as on a server that works.
     await asyncio.gather(*(_ask(caller, _request("GET", "/healthz", secret)) for caller in callers))
-    for number, caller in enumerate(callers[:_WARM]):
-        await _ask(caller, _turn(f"warm-{number}", secret))
+    await asyncio.gather(*(_ask(caller, _turn(f"warm-{number}", secret)) for number, caller in enumerate(callers[:_WARM])))
     rounds = []
     for number in range(ROUNDS):
         rounds.append(await asyncio.gather(*(_ask(caller, _turn(f"new-{number}", secret)) for caller in callers)))
