@@ -7,10 +7,11 @@ from datetime import datetime
 from functools import lru_cache
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from governance import sql
 from governance.actors import Actor
 from governance.domain import audit, fences, subjects
 from governance.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
@@ -87,14 +88,12 @@ def authenticate(*, secret: str) -> Actor:
     """
     if not _SHAPE.fullmatch(secret):
         raise Unauthenticated
-    with connection.cursor() as cursor:
-        cursor.execute(_FIND, [_digest(secret)])
-        row = cursor.fetchone()
-        if row is None:
-            raise Unauthenticated("This key is unknown, expired or revoked.")
-        key_id, tenant_id, name, scopes, subject_id, owner, stale = row
-        if stale:
-            cursor.execute(_TOUCH, [key_id])
+    row = sql.row(_FIND, [_digest(secret)])
+    if row is None:
+        raise Unauthenticated("This key is unknown, expired or revoked.")
+    key_id, tenant_id, name, scopes, subject_id, owner, stale = row
+    if stale:
+        sql.execute(_TOUCH, [key_id])
     return Actor(
         tenant_id=tenant_id,
         kind="api_key",
