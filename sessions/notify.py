@@ -107,9 +107,9 @@ class Hub:
             await listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             async with self._listening:
                 self._heard.add(channel)
+                # What was told before anybody listened is found by looking.
+                self._ring_all()
                 self._listening.notify_all()
-        # What was told before anybody listened is found by looking.
-        self._ring_all()
 
     async def _hear(self, listener: psycopg.AsyncConnection) -> None:
         """Ring for what is told, until there is more to listen to. Raises psycopg.Error when the connection is gone."""
