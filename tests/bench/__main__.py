@@ -51,6 +51,7 @@ def run(chosen: list[str]) -> int:
         peers,
         retention,
         turns,
+        vectors,
     )
 
     benches = {
@@ -64,6 +65,7 @@ def run(chosen: list[str]) -> int:
         "erasure": erasure.run,
         "guards": guards.run,
         "retention": retention.run,
+        "vectors": vectors.run,
     }
     unknown = set(chosen) - set(benches)
     if unknown:

@@ -1,6 +1,6 @@
 """A backlog of old conversations drains: rows a second, the longest batch, and what a reader and a writer notice of it.
 
-`RETENTION_ROWS` sets the size; 50,000 rows by default.
+`LETHE_BENCH_RETENTION_ROWS` sets the size; 50,000 rows by default.
 """
 
 import os
@@ -19,7 +19,7 @@ from governance.models import RetentionPolicy, RetentionRun
 from sessions.models import Item, Session
 from tests.bench.figures import bar, percentile, table
 
-ROWS = int(os.environ.get("RETENTION_ROWS", "50000"))
+ROWS = int(os.environ.get("LETHE_BENCH_RETENTION_ROWS", "50000"))
 ITEMS = 24
 INGEST = 2000
 _FILL = """
