@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from governance.domain import erasure
+from governance.domain import erasure, exports, requests
 from governance.models import SubjectRequest
 from sessions.models import Item, Session
 from tests.factories import governance, sessions
@@ -87,3 +87,18 @@ def test_retention_is_tried_out(signed_in_page, person, check_accessibility):
     expect(page.locator("#preview .stat b").first).to_have_text("1")
     check_accessibility(page)
     assert Session.objects.count() == 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_links_for_the_person_are_read_on_a_small_screen(new_page, member, enter, person, check_accessibility, theme):
+    found = exports.work(request_id=requests.export(subject=person, by=governance.lethe(person.tenant)).id)
+    page = new_page(viewport={"width": 360, "height": 740}, color_scheme=theme)
+    enter(page, member)
+    page.goto(f"/requests/{found.ref}")
+
+    page.get_by_role("button", name="Links for the person").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Download links")
+    expect(page.get_by_role("listitem").filter(has_text="/archives/")).to_be_visible()
+    check_accessibility(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
