@@ -101,14 +101,17 @@ class ProviderExists(Conflict):
 
 
 class ProviderInUse(Conflict):
-    """`extra["agents"]` names the agents."""
+    """`extra["agents"]` names the agents; `extra["utility_model"]` says whether the tenant's utility model is the provider's."""
 
-    code, title = "provider_in_use", "Agents use this provider"
+    code, title = "provider_in_use", "This provider is in use"
 
-    def __init__(self, name: str, agents: list[str]):
-        super().__init__(
-            f"{name} is used by {', '.join(agents)}. Publish versions that use another provider first.", agents=agents
-        )
+    def __init__(self, name: str, agents: list[str], *, utility_model: bool = False):
+        reasons = []
+        if agents:
+            reasons.append(f"{name} is used by {', '.join(agents)}. Publish versions that use another provider first.")
+        if utility_model:
+            reasons.append(f"The utility model is one of {name}. Set another utility model first, or none.")
+        super().__init__(" ".join(reasons), agents=agents, utility_model=utility_model)
 
 
 class ProviderInvalid(Invalid):

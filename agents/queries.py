@@ -12,14 +12,17 @@ from django.db.models.fields.json import KeyTextTransform
 from genai_prices import data_snapshot
 
 from agents import code_defined
-from agents.definition import Definition
+from agents.definition import Definition, ModelRef
 from agents.errors import AgentDisabled, AgentNotPublished
 from agents.models import Agent, AgentVersion, EgressRule, McpServer, Provider, Skill, SkillVersion
 from governance import sql
 from governance.errors import NotFound
+from governance.models import Tenant
 
 # How a kind of provider is called in the list of prices and models.
 PRICED_AS = {"openai": "openai", "anthropic": "anthropic", "google": "google"}
+# Where a tenant's settings keep its utility model.
+UTILITY_MODEL = "utility_model"
 
 
 def agents_of(tenant_id: UUID, *, archived: bool = False) -> QuerySet[Agent]:
@@ -120,6 +123,18 @@ def provider_named(*, tenant_id: UUID, name: str) -> Provider:
     if provider is None:
         raise NotFound
     return provider
+
+
+def utility_model(tenant_id: UUID) -> ModelRef | None:
+    """The model for work beside the answers of agents, such as summaries; None: each agent's own does it. One query."""
+    tenant = Tenant.objects.filter(pk=tenant_id).only("settings").first()
+    return utility_model_of(tenant) if tenant is not None else None
+
+
+def utility_model_of(tenant: Tenant) -> ModelRef | None:
+    """`utility_model` of a tenant that was read already."""
+    kept = tenant.settings.get(UTILITY_MODEL)
+    return ModelRef(**kept) if kept else None
 
 
 def egress_hosts(tenant_id: UUID) -> list[str]:

@@ -58,7 +58,7 @@ GROUPS = (
             Page("tools", gettext_lazy("Tools"), "agents.read", covers=("tool",)),
             Page("skills", gettext_lazy("Skills"), "agents.read", covers=("skill",)),
             Page("mcp-servers", gettext_lazy("MCP servers"), "agents.read", covers=("mcp-server",)),
-            Page("providers", gettext_lazy("Providers"), "agents.read", covers=("provider",)),
+            Page("providers", gettext_lazy("Providers"), "agents.read", covers=("provider", "egress", "utility-model")),
         ),
     ),
     (

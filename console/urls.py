@@ -135,6 +135,7 @@ build = [
     path("mcp-servers/<str:name>/delete", mcp_servers.server_delete, name="mcp-server-delete"),
     path("providers", providers.provider_list, name="providers"),
     path("providers/~hosts", providers.egress, name="egress"),
+    path("providers/~utility", providers.utility_model, name="utility-model"),
     path("providers/~new", providers.provider_new, name="provider-new"),
     path("providers/<str:name>", providers.provider_detail, name="provider"),
     path("providers/<str:name>/edit", providers.provider_edit, name="provider-edit"),

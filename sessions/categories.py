@@ -39,7 +39,7 @@ _STATED = date(2026, 11, 30)
 _CONVERSE = Processing(
     purposes=("carry on the conversation", "show it to those who look after the agent"),
     legal_basis="contract",
-    recipients=("the provider of the agent's model",),
+    recipients=("the provider of the agent's model", "the provider of the model that writes summaries"),
     passed_on=("the MCP servers whose tools the agent calls", "the web search of the model's provider"),
 )
 _DECIDE = Processing(purposes=("have a person decide before a tool acts", "prove who decided"), legal_basis="contract")

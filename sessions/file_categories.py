@@ -68,7 +68,7 @@ class AgentFiles(TextFiles):
 _ABOUT = Processing(
     purposes=("work on a task over several messages and conversations",),
     legal_basis="contract",
-    recipients=("the provider of the agent's model",),
+    recipients=("the provider of the agent's model", "the provider of the model that writes summaries"),
 )
 
 FILES = (

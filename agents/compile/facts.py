@@ -22,25 +22,36 @@ class KnownSkill:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`calls` has, for every agent of the tenant, the agents that its published version may call; those in `unpublished`
-    cannot be called now."""
+    cannot be called now. `utility` is the tenant's utility model, while its provider is there and switched on."""
 
     providers: dict[str, Provider]
     calls: dict[str, list[str]] = field(default_factory=dict)
     unpublished: frozenset[str] = frozenset()
     skills: dict[str, KnownSkill] = field(default_factory=dict)
     mcp: dict[str, McpServer] = field(default_factory=dict)
+    utility: ModelRef | None = None
 
 
 def gather(definition: Definition, tenant_id: UUID, coming: Iterable[str] = ()) -> Facts:
     """`coming` are names of skills that will be there when the definition is stored."""
     agents = _agents(tenant_id) if definition.callable_agents else []
+    # With the tenant, whose settings name the utility model: a run that compiles asks nothing more for it.
+    providers = {provider.name: provider for provider in queries.providers_of(tenant_id).select_related("tenant")}
     return Facts(
-        providers={provider.name: provider for provider in queries.providers_of(tenant_id)},
+        providers=providers,
         calls={name: called or [] for name, _, _, called in agents},
         unpublished=frozenset(name for name, published, is_disabled, _ in agents if is_disabled or published is None),
         skills={name: KnownSkill() for name in coming} | _skills(tenant_id) if definition.skills else {},
         mcp={server.name: server for server in queries.mcp_servers_of(tenant_id)} if _names_servers(definition) else {},
+        utility=_utility(providers),
     )
+
+
+def _utility(providers: dict[str, Provider]) -> ModelRef | None:
+    some = next(iter(providers.values()), None)
+    named = queries.utility_model_of(some.tenant) if some else None
+    provider = providers.get(named.provider) if named else None
+    return named if provider and not provider.is_disabled else None
 
 
 def _names_servers(definition: Definition) -> bool:

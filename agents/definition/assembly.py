@@ -101,7 +101,9 @@ class Aggregate(Part):
         aliases=("type", "aggregate"),
     )
     model: ModelRef | None = setting(
-        None, title="Model", about="The model that writes it; the agent's own if none is chosen."
+        None,
+        title="Model",
+        about="The model that writes it; if none is chosen, the tenant's utility model, and without one the agent's own.",
     )
     every_n_turns: int | None = setting(
         None, title="Every", about="Written after this many turns.", unit="turns", gt=0, le=10_000

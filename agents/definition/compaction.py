@@ -91,7 +91,9 @@ class Compaction(Part):
         max_length=20_000,
     )
     summarization_model: ModelRef | None = setting(
-        None, title="Summary model", about="The model that writes summaries; a small one usually does."
+        None,
+        title="Summary model",
+        about="The model that writes summaries; if none is chosen, the tenant's utility model, and without one the agent's own.",
     )
     background: bool = setting(
         True,

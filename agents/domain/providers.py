@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents import addresses
+from agents import addresses, queries
 from agents.definition.document import TOOL_NAME
 from agents.domain import egress
 from agents.domain.definitions import check_tenant
@@ -96,10 +96,12 @@ def update_provider(*, provider: Provider, by: Actor, **changes: Any) -> Provide
 
 @transaction.atomic
 def delete_provider(*, provider: Provider, by: Actor) -> None:
-    """Raises ProviderInUse while the published version of an agent names it."""
+    """Raises ProviderInUse while the published version of an agent names it, or the tenant's utility model is one of its."""
     provider = _locked(provider, by)
-    if agents := agents_using(provider):
-        raise ProviderInUse(provider.name, agents)
+    agents, utility = agents_using(provider), queries.utility_model(provider.tenant_id)
+    has_utility = utility is not None and utility.provider == provider.name
+    if agents or has_utility:
+        raise ProviderInUse(provider.name, agents, utility_model=has_utility)
     _record("provider.deleted", provider, by)
     provider.delete()
 

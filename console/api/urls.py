@@ -64,6 +64,7 @@ urlpatterns = [
     _route("providers", providers.Providers, "providers"),
     _route("providers/<name>", providers.Provider, "provider"),
     _route("providers/<name>/test", providers.TestProvider, "provider-test"),
+    _route("utility-model", providers.UtilityModel, "utility-model"),
     _route("mcp-servers", mcp_servers.McpServers, "mcp-servers"),
     _route("mcp-servers/<name>", mcp_servers.McpServer, "mcp-server"),
     _route("mcp-servers/<name>/test", mcp_servers.TestMcpServer, "mcp-server-test"),

@@ -78,5 +78,17 @@ class EgressForm(forms.Form):
     hosts = forms.CharField(label=_("Hosts"), required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "placeholder": "api.openai.com"}), help_text=_("One a line. Left empty, every public host may be reached; addresses inside your network never."))
 
 
+class UtilityForm(forms.Form):
+    """Which providers can be chosen is the domain's to judge: it says why one cannot."""
+
+    provider = forms.CharField(label=_("Provider"), max_length=64, widget=forms.Select())
+    model = forms.CharField(label=_("Model"), max_length=200, help_text=_("Its name exactly as the provider spells it."), widget=forms.TextInput(attrs={"list": "models", "autocomplete": "off", "spellcheck": "false"}))
+
+    def __init__(self, *args, providers, **kwargs):
+        super().__init__(*args, **kwargs)
+        usable = [(row.name, row.name) for row in providers if not row.is_disabled]
+        self.fields["provider"].widget.choices = [("", _("Choose one")), *usable]
+
+
 def entries(formset) -> list[dict]:
     return [entry for form in formset.forms if (entry := form.entry())]

@@ -6,11 +6,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from agents import queries
-from agents.domain import providers
+from agents.domain import providers, utility
 from agents.models import Provider
 from console.access import may, provider_for
 from console.forms.base import tell
-from console.forms.providers import EgressForm, ModelFormSet, ProviderForm, entries
+from console.forms.providers import EgressForm, ModelFormSet, ProviderForm, UtilityForm, entries
 from governance.errors import LetheError
 from sessions.domain.providers import test_provider
 
@@ -18,9 +18,25 @@ from sessions.domain.providers import test_provider
 @require_GET
 @may("agents.read")
 def provider_list(request):
-    hosts = queries.egress_hosts(request.tenant.pk)
-    context = {"providers": queries.providers_of(request.tenant.pk), "hosts": hosts, "form": EgressForm(initial={"hosts": "\n".join(hosts)})}
-    return render(request, "console/providers.html", context)
+    return _page(request)
+
+
+def _page(request, status=200, **forms):
+    """The list with both forms beside it; the one that was sent in is given, with what is wrong in it."""
+    rows, hosts = list(queries.providers_of(request.tenant.pk)), queries.egress_hosts(request.tenant.pk)
+    chosen = queries.utility_model_of(request.tenant)
+    unsent = {
+        "form": EgressForm(initial={"hosts": "\n".join(hosts)}),
+        "utility_form": UtilityForm(providers=rows, initial=chosen.model_dump() if chosen else None),
+    }
+    context = {
+        "providers": rows,
+        "hosts": hosts,
+        "utility": chosen,
+        "utility_provider": next((row for row in rows if chosen and row.name == chosen.provider), None),
+        "models": sorted((entry["name"], row.name) for row in rows for entry in row.model_list),
+    }
+    return render(request, "console/providers.html", {**context, **unsent, **forms}, status=status)
 
 
 @require_POST
@@ -35,14 +51,34 @@ def egress(request):
             return redirect("providers")
     except LetheError as error:
         tell(form, error)
-    context = {"providers": queries.providers_of(request.tenant.pk), "hosts": queries.egress_hosts(request.tenant.pk), "form": form}
-    return render(request, "console/providers.html", context, status=422)
+    return _page(request, status=422, form=form)
+
+
+@require_POST
+@may("providers.write")
+def utility_model(request):
+    """The model for work beside the answers of agents; sent with `clear`, none."""
+    form = UtilityForm(request.POST, providers=queries.providers_of(request.tenant.pk))
+    try:
+        if "clear" in request.POST:
+            utility.clear_utility_model(tenant_id=request.tenant.pk, by=request.actor)
+            messages.success(request, _("There is no utility model any more. Each agent's own model does its work."))
+            return redirect("providers")
+        if form.is_valid():
+            utility.set_utility_model(tenant_id=request.tenant.pk, by=request.actor, **form.cleaned_data)
+            messages.success(request, _("The utility model was saved. It is used from the next summary on."))
+            return redirect("providers")
+    except LetheError as error:
+        tell(form, error)
+    return _page(request, status=422, utility_form=form)
 
 
 @require_GET
 def provider_detail(request, name):
     provider = provider_for(request, name)
     context = {"provider": provider, "test": provider.last_test, "used_by": providers.agents_using(provider)}
+    chosen = queries.utility_model_of(request.tenant)
+    context["utility"] = chosen if chosen and chosen.provider == provider.name else None
     return render(request, "console/provider.html", context)
 
 

@@ -1,7 +1,7 @@
 """Writing down what happened: working notes and summaries of conversations, after runs and when a session ends.
 
-By the same way as summaries: in the background, without tools, under the agent's or the aggregate's own model with its
-provider's key and egress rules, on the bill of a run that is over, within quotas and the agent's budget.
+By the same way as summaries: in the background, without tools, by the aggregate's own, the tenant's utility or the agent's
+model under its provider's key and egress rules, on the bill of a run that is over, within quotas and the agent's budget.
 """
 
 import logging
@@ -130,8 +130,7 @@ class _Aggregator:
         await self._told(outcome)
 
     async def _written(self, files: RowFiles) -> dict | Refused:
-        binding = self.aggregate.model or self.definition.model
-        models = await in_thread(models_for, binding, self.session.tenant_id, wiring.config_of)
+        models = await in_thread(models_for, self.aggregate.model, self.definition, self.session.tenant_id, wiring.config_of)
         settings = Compaction(strategy="summarization", summarization_prompt=INSTRUCTIONS[self.kind])
         summariser = Summariser(models, settings, self._paid, may_grow=True, layer="written_down")
         path = aggregations.path_of(self.kind, self.session)

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import IntegrityError
 
 from agents import queries as catalogue
-from agents.definition import Compaction, Definition, ModelBinding, ModelRef
+from agents.definition import Compaction, Definition, ModelRef
 from agents.models import Provider
 from governance.domain import fences
 from governance.errors import LetheError, SubjectFenced
@@ -78,8 +78,7 @@ class SummaryWriter:
         return await in_thread(summaries.may_try, self.session)
 
     def _models(self) -> ModelSource:
-        """The model that the settings name, otherwise the agent's own with its fallbacks."""
-        return models_for(self.settings.summarization_model or self.definition.model, self.session.tenant_id, self.config_of)
+        return models_for(self.settings.summarization_model, self.definition, self.session.tenant_id, self.config_of)
 
     async def _failed(self, seq: int, code: str) -> Refused:
         logger.warning("session %s was not summarised: %s", self.session.id.hex, code)
@@ -98,14 +97,32 @@ class SummaryWriter:
             return write(**values)
 
 
-def models_for(binding: ModelBinding | ModelRef, tenant_id: UUID, config_of: Callable[[Provider], ProviderConfig]) -> ModelSource:
-    """The models of a binding for work in the background. Checks key and egress; raises ModelFailed and LetheError."""
-    definition = Definition.model_validate({"name": "summary", "model": binding.model_dump(mode="json")})
-    names = {binding.provider, *(fallback.provider for fallback in definition.model.fallbacks)}
-    rows = catalogue.providers_of(tenant_id).filter(name__in=names, is_disabled=False)
-    return ModelSource.from_definition(
-        definition, [config_of(row) for row in rows], first_event_timeout=_SILENCE, request_timeout=_LONGEST
-    )
+def models_for(
+    named: ModelRef | None, definition: Definition, tenant_id: UUID, config_of: Callable[[Provider], ProviderConfig]
+) -> ModelSource:
+    """The models for work beside the answers of an agent, such as summaries: the one that its settings name for it and no
+    other; without one the tenant's utility model, and for want of that the agent's own with its fallbacks.
+
+    Checks key and egress; raises ModelFailed and LetheError.
+    """
+    wanted = [named] if named is not None else [definition.model, *definition.model.fallbacks]
+    needed = {ref.provider for ref in wanted}
+    if named is None and (utility := catalogue.utility_model(tenant_id)) is not None:
+        wanted = [utility, *(ref for ref in wanted if (ref.provider, ref.model) != (utility.provider, utility.model))]
+    rows = catalogue.providers_of(tenant_id).filter(name__in={ref.provider for ref in wanted}, is_disabled=False)
+    configs = [config for row in rows if (config := _config(row, config_of, is_needed=row.name in needed)) is not None]
+    return ModelSource.of(wanted, configs, first_event_timeout=_SILENCE, request_timeout=_LONGEST)
+
+
+def _config(row: Provider, config_of: Callable[[Provider], ProviderConfig], *, is_needed: bool) -> ProviderConfig | None:
+    """None for the utility model's provider when it may not be called: the agent's own models do without it."""
+    try:
+        return config_of(row)
+    except LetheError as error:
+        if is_needed:
+            raise
+        logger.warning("the utility model's provider %s is passed over: %s", row.name, error.code)
+        return None
 
 
 class Compactor:

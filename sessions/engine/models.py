@@ -3,13 +3,13 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from agents.definition import Definition
+from agents.definition import Definition, ModelRef
 from sessions.context import tokens
 from sessions.engine.errors import MODEL_NOT_FOUND, ModelFailed
 
@@ -100,17 +100,19 @@ class ModelSource:
     def from_definition(
         cls, definition: Definition, providers: Iterable[ProviderConfig], **overrides: Any
     ) -> "ModelSource":
-        """The binding of `definition` over the tenant's `providers` (enabled ones only).
+        """The binding of `definition` over the tenant's `providers` (enabled ones only)."""
+        return cls.of([definition.model, *definition.model.fallbacks], providers, **overrides)
+
+    @classmethod
+    def of(cls, wanted: Sequence[ModelRef], providers: Iterable[ProviderConfig], **overrides: Any) -> "ModelSource":
+        """The models that are `wanted`, in their order, over the tenant's `providers` (enabled ones only).
 
         A model whose provider is gone or switched off is passed over; when none is left this raises ModelFailed.
         """
         by_name = {provider.name: provider for provider in providers}
-        wanted = [definition.model, *definition.model.fallbacks]
         found = [Candidate(by_name[ref.provider], ref.model) for ref in wanted if ref.provider in by_name]
         if not found:
-            raise ModelFailed(
-                MODEL_NOT_FOUND, f"The provider “{definition.model.provider}” does not exist or is switched off."
-            )
+            raise ModelFailed(MODEL_NOT_FOUND, f"The provider “{wanted[0].provider}” does not exist or is switched off.")
         return cls(candidates=tuple(found), **overrides)
 
     @property

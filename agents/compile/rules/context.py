@@ -106,6 +106,7 @@ def _compaction(definition: Definition, facts: Facts, findings: Findings) -> Non
         )
     _late_trigger(definition, facts, findings)
     _thresholds(definition, findings)
+    _summaries(definition, facts, findings)
 
 
 def _late_trigger(definition: Definition, facts: Facts, findings: Findings) -> None:
@@ -152,12 +153,25 @@ def _thresholds(definition: Definition, findings: Findings) -> None:
             "Entries would be dropped before tool results are shortened.",
             "Make this smaller than the share for dropping entries.",
         )
-    if compaction.strategy in SUMMARISES and compaction.summarization_model is None:
-        findings.warning(
-            "summaries_by_own_model",
-            "compaction.summarization_model",
-            "Summaries are written by the agent's own model. A smaller one costs less.",
+
+
+def _summaries(definition: Definition, facts: Facts, findings: Findings) -> None:
+    compaction, path = definition.compaction, "compaction.summarization_model"
+    if compaction.strategy not in SUMMARISES or compaction.summarization_model is not None:
+        return
+    if facts.utility is not None:
+        findings.info(
+            "summaries_by_utility_model",
+            path,
+            f"Summaries are written by the utility model: {facts.utility.model} of {facts.utility.provider}.",
         )
+        return
+    findings.warning(
+        "summaries_by_own_model",
+        path,
+        "Summaries are written by the agent's own model. A smaller one costs less.",
+        "Choose one here, or set a utility model for all agents under Providers.",
+    )
 
 
 def _memory(definition: Definition, findings: Findings) -> None:

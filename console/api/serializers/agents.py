@@ -249,6 +249,18 @@ class ProviderTest(Output):
     models = Json()
 
 
+class UtilityModelBody(Strict):
+    provider = Name(max_length=64, help_text="The name of a provider that is switched on.")
+    model = Name(max_length=200, help_text="The model's name exactly as the provider spells it.")
+
+
+class UtilityModel(Output):
+    """The model for work beside the answers of agents. Both are null while none is set: each agent's own model does it then."""
+
+    provider = serializers.CharField(allow_null=True)
+    model = serializers.CharField(allow_null=True)
+
+
 class Tool(Output):
     name = serializers.CharField()
     description = serializers.CharField()

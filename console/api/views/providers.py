@@ -1,7 +1,7 @@
 """What agents are made of: providers of models, and tools."""
 
 from agents import queries, tools
-from agents.domain import providers
+from agents.domain import providers, utility
 from agents.models import Provider as ProviderModel
 from console.api import pagination
 from console.api.endpoint import Endpoint
@@ -57,6 +57,26 @@ class TestProvider(ProviderEndpoint):
     def post(self, request, name):
         """Ask the provider for one short answer. `ok: false` says what is wrong; the provider's own words stay here."""
         return test_provider(provider=self.provider(name), model=self.data["model"], by=self.actor)
+
+
+class UtilityModel(Endpoint):
+    tag = "Providers"
+    permission = {"GET": "agents.read", "PUT": "providers.write", "DELETE": "providers.write"}
+
+    @operation("Read the utility model", answer=shapes.UtilityModel)
+    def get(self, request):
+        """It writes summaries of long conversations, and what agents write down, where a definition names no model for that."""
+        return queries.utility_model(self.tenant_id) or {"provider": None, "model": None}
+
+    @operation("Set the utility model", body=shapes.UtilityModelBody, answer=shapes.UtilityModel)
+    def put(self, request):
+        """While its provider is switched off or cannot be reached, each agent's own model stands in."""
+        return utility.set_utility_model(tenant_id=self.tenant_id, by=self.actor, **self.data)
+
+    @operation("Clear the utility model")
+    def delete(self, request):
+        """Each agent's own model does its work from then on."""
+        utility.clear_utility_model(tenant_id=self.tenant_id, by=self.actor)
 
 
 class Tools(Endpoint):

@@ -99,3 +99,63 @@ def test_price_of_searches_is_kept_as_it_was_sent(api, world):
 
     assert (shown["pricing"], changed["pricing"]) == ({"web_search": "10.5"}, {})
     assert list(problem(refused)["errors"]) == ["pricing.web_search"]
+
+
+def test_utility_model_is_read_set_and_cleared(api, world):
+    none = api.get("/utility-model")
+    put = api.put("/utility-model", {"provider": "demo", "model": "small"})
+    read = api.get("/utility-model")
+    refused = api.delete("/providers/demo")
+    cleared = api.delete("/utility-model")
+    after = api.get("/utility-model")
+
+    nothing, chosen = {"provider": None, "model": None}, {"provider": "demo", "model": "small"}
+    assert [answer.status_code for answer in (none, put, read, cleared, after)] == [200, 200, 200, 204, 200]
+    assert [answer.json() for answer in (none, put, read, after)] == [nothing, chosen, chosen, nothing]
+    assert (refused.status_code, problem(refused)["utility_model"]) == (409, True)
+
+
+def test_clearing_the_utility_model_twice_is_no_mistake(api):
+    assert [api.delete("/utility-model").status_code for _ in range(2)] == [204, 204]
+
+
+@pytest.mark.parametrize(
+    "body, paths",
+    [
+        ({"provider": "demo"}, ["model"]),
+        ({"provider": "demo", "model": ""}, ["model"]),
+        ({"provider": "demo", "model": "   "}, ["model"]),
+        ({"provider": "demo", "model": "x" * 201}, ["model"]),
+        ({"provider": "demo", "model": None}, ["model"]),
+        ({"provider": "nobody", "model": "small"}, ["provider"]),
+        ({"provider": "off", "model": "small"}, ["provider"]),
+        ({"provider": "theirs", "model": "small"}, ["provider"]),
+        ({"provider": ["demo"], "model": "small"}, ["provider"]),
+    ],
+)
+def test_utility_model_that_cannot_be_is_refused_by_field(api, world, stranger, body, paths):
+    sessions.provider(world.tenant, name="off", is_disabled=True)
+    sessions.provider(stranger.tenant, name="theirs")
+
+    answer = api.put("/utility-model", body)
+
+    assert answer.status_code == 400
+    assert list(problem(answer)["errors"]) == paths
+    assert api.get("/utility-model").json() == {"provider": None, "model": None}
+
+
+def test_utility_model_needs_the_scopes_of_providers(world):
+    reader, other = world.key("agents:read"), world.key("runs:read")
+
+    assert reader.get("/utility-model").status_code == 200
+    assert reader.put("/utility-model", {"provider": "demo", "model": "small"}).status_code == 403
+    assert reader.delete("/utility-model").status_code == 403
+    assert other.get("/utility-model").status_code == 403
+
+
+def test_utility_model_of_another_tenant_is_not_shown(api, stranger):
+    sessions.provider(stranger.tenant, name="demo")
+    stranger.api.put("/utility-model", {"provider": "demo", "model": "theirs"})
+
+    assert api.get("/utility-model").json() == {"provider": None, "model": None}
+    assert stranger.api.get("/utility-model").json()["model"] == "theirs"

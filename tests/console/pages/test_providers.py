@@ -1,9 +1,11 @@
 import pytest
 from django.urls import reverse
 
+from agents.definition import ModelRef
 from agents.domain import providers as verbs
+from agents.domain import utility
 from agents.models import Provider
-from agents.queries import egress_hosts
+from agents.queries import egress_hosts, utility_model
 from tests.factories import sessions
 
 pytestmark = pytest.mark.django_db
@@ -165,3 +167,93 @@ def test_price_of_searches_is_entered_shown_and_taken_back(owner, provider):
 
     assert (priced, provider.pricing) == ({"web_search": "12.5"}, {})
     assert "1,000 web searches" in page
+
+
+def test_utility_model_is_chosen_shown_and_taken_back(owner, tenant, provider):
+    before = owner.get(reverse("providers")).content.decode()
+    owner.post(reverse("utility-model"), {"provider": "openai", "model": "gpt-small"})
+    chosen, page = utility_model(tenant.pk), owner.get(reverse("providers"))
+    owner.post(reverse("utility-model"), {"provider": "openai", "model": "gpt-small", "clear": "yes"})
+
+    assert "<p>None is set.</p>" in before
+    assert "<p>None is set.</p>" not in page.content.decode()
+    assert chosen == ModelRef(provider="openai", model="gpt-small")
+    assert "openai/gpt-small" in page.content.decode()
+    assert page.context["utility_form"].initial == {"provider": "openai", "model": "gpt-small"}
+    assert utility_model(tenant.pk) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"provider": "", "model": "m"}, ["provider"]),
+        ({"provider": "openai", "model": ""}, ["model"]),
+        ({"provider": "theirs", "model": "m"}, ["provider"]),
+        ({"provider": "off", "model": "m"}, ["provider"]),
+        ({}, ["provider", "model"]),
+    ],
+)
+def test_utility_model_that_cannot_be_is_said_at_the_field(owner, tenant, stranger, provider, given, fields):
+    sessions.provider(stranger.membership.tenant, "demo", name="theirs")
+    sessions.provider(tenant, "demo", name="off", is_disabled=True)
+
+    response = owner.post(reverse("utility-model"), given)
+
+    assert response.status_code == 422
+    assert list(response.context["utility_form"].errors) == fields
+    assert utility_model(tenant.pk) is None
+
+
+def test_page_offers_providers_that_are_switched_on_and_the_models_they_list(owner, tenant, provider):
+    sessions.provider(tenant, "demo", name="off", is_disabled=True)
+    verbs.update_provider(provider=provider, by=owner.actor, models=[{"name": "b"}, {"name": "a"}])
+
+    page = owner.get(reverse("providers"))
+
+    assert [value for value, _ in page.context["utility_form"].fields["provider"].widget.choices] == ["", "openai"]
+    assert page.context["models"] == [("a", "openai"), ("b", "openai")]
+
+
+def test_page_says_when_the_utility_model_cannot_be_used(owner, tenant, provider):
+    utility.set_utility_model(tenant_id=tenant.pk, provider="openai", model="m", by=owner.actor)
+    usable = owner.get(reverse("providers")).content.decode()
+    verbs.update_provider(provider=provider, by=owner.actor, is_disabled=True)
+    disabled = owner.get(reverse("providers")).content.decode()
+    Provider.objects.filter(pk=provider.pk).delete()
+    gone = owner.get(reverse("providers")).content.decode()
+
+    assert ["openai cannot be used now." in page for page in (usable, disabled, gone)] == [False, True, True]
+
+
+def test_provider_of_the_utility_model_is_not_deleted_and_the_page_says_why(owner, tenant, provider):
+    utility.set_utility_model(tenant_id=tenant.pk, provider="openai", model="m", by=owner.actor)
+
+    page = owner.get(reverse("provider", args=["openai"])).content.decode()
+    after = owner.post(reverse("provider-delete", args=["openai"]), follow=True).content.decode()
+
+    assert "The utility model is one of its models." in page
+    assert 'id="delete"' not in page
+    assert "The utility model is one of openai." in after
+    assert Provider.objects.filter(pk=provider.pk).exists()
+
+
+def test_utility_model_needs_the_role_of_a_builder(viewer, tenant, provider):
+    page = viewer.get(reverse("providers")).content.decode()
+
+    assert "Utility model" in page
+    assert reverse("utility-model") not in page
+    assert viewer.post(reverse("utility-model"), {"provider": "openai", "model": "m"}).status_code == 403
+    assert viewer.post(reverse("utility-model"), {"clear": "yes"}).status_code == 403
+    assert utility_model(tenant.pk) is None
+
+
+def test_utility_model_of_another_tenant_is_neither_shown_nor_changed(owner, stranger, provider):
+    theirs = stranger.membership.tenant
+    sessions.provider(theirs, "demo", name="demo")
+    stranger.post(reverse("utility-model"), {"provider": "demo", "model": "their-model"})
+
+    page = owner.get(reverse("providers")).content.decode()
+    owner.post(reverse("utility-model"), {"clear": "yes"})
+
+    assert "their-model" not in page
+    assert utility_model(theirs.pk) == ModelRef(provider="demo", model="their-model")

@@ -5,6 +5,7 @@ import time
 import pytest
 from django.db import connection
 
+from agents.domain import providers, utility
 from agents.domain.demo import seed_demo_agents
 from agents.queries import agent_named
 from governance.actors import system
@@ -13,6 +14,8 @@ from sessions.domain import definitions, runs
 from sessions.domain.runs import RunRequest
 from sessions.engine import background, runner
 from sessions.models import Run
+from tests.wire.replies import said
+from tests.wire.threaded import serving
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +84,17 @@ def say(actor, agent):
         return finished(run)
 
     return send
+
+
+@pytest.fixture
+def utility_model(tenant, actor, settings):
+    """The provider `small` of the tenant's utility model, which always writes the same: `bodies` has what it was asked."""
+    settings.LETHE = {**settings.LETHE, "allow_private_providers": True}
+    with serving("chat", *[said("They talked about kettles.")] * 20) as served:
+        # The name by which it answers is the one that is priced.
+        prices = [{"name": "gpt-4o-2026", "input_price": "1", "output_price": "2"}]
+        providers.create_provider(
+            tenant_id=tenant.id, by=actor, name="small", kind="openai_compatible", base_url=served.base_url, models=prices
+        )
+        utility.set_utility_model(tenant_id=tenant.id, provider="small", model="gpt-4o", by=actor)
+        yield served

@@ -95,6 +95,25 @@ def test_notes_are_rewritten_from_where_they_ended(writes, say, subject):
     assert sources == [["1-2"], ["3-4"]]
 
 
+def test_utility_model_writes_down_what_an_aggregate_names_no_model_for(writes, say, subject, utility_model):
+    writes({"kind": "working_memory", "every_n_turns": 1})
+
+    say("The kettle with number 7 is blue.", subject=subject)
+    (row,) = written(1)
+
+    assert row.model == "small/gpt-4o-2026"
+    assert AgentFile.objects.get(path=WORKING_PATH).content == "They talked about kettles.\n"
+
+
+def test_model_of_an_aggregate_comes_before_the_utility_model(writes, say, subject, utility_model):
+    writes({"kind": "working_memory", "every_n_turns": 1, "model": {"provider": "demo", "model": "demo-1"}})
+
+    say("The kettle with number 7 is blue.", subject=subject)
+    (row,) = written(1)
+
+    assert (row.model, utility_model.bodies) == ("demo/demo-1", [])
+
+
 def test_conversation_is_written_at_its_end_and_recalled_in_the_next(writes, say, actor, subject):
     writes({"kind": "conversation_summary", "on_end": True}, assembly=[{"kind": "episodic_memory", "transparent": True}])
 

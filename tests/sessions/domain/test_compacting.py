@@ -3,14 +3,17 @@
 import time
 from contextlib import ExitStack
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from django.db.models import F
 
 from agents.definition import Definition
 from agents.domain import definitions as catalogue
-from agents.domain import providers
+from agents.domain import providers, utility
+from agents.models import Provider
 from agents.queries import agent_named
 from governance.actors import Actor
 from governance.domain import fences
@@ -272,6 +275,107 @@ def test_summary_model_that_is_gone_is_a_reason_and_no_failure_of_the_run(compac
 
 def write_by(document, session, run):
     return dispatch.summarise(session=session, run=run, definition=Definition.model_validate(document), seq=2, seconds=20)
+
+
+# The tenant's utility model
+
+
+def test_utility_model_writes_summaries_where_the_definition_names_none(compacts, talk, utility_model):
+    compacts(strategy="summarization", trigger_turns=4)
+
+    *_, last = talk(4)
+    (stored,) = settled(Session.objects.get())
+
+    assert (stored.model, stored.text) == ("small/gpt-4o-2026", "They talked about kettles.")
+    assert [body["model"] for body in utility_model.bodies] == ["gpt-4o"]
+    # The turns themselves are still the agent's own model's.
+    assert list(ModelCall.objects.exclude(run_id=last.id).values_list("provider", flat=True)) == ["demo"] * 3
+
+
+def test_call_of_the_utility_model_is_priced_by_its_provider_and_paid_by_the_run(compacts, talk, utility_model):
+    compacts(strategy="summarization", trigger_turns=4)
+
+    *_, last = talk(4)
+    settled(Session.objects.get())
+
+    own, call = ModelCall.objects.filter(run_id=last.id).order_by("number")
+    assert (own.provider, call.provider, call.context[0]["layer"]) == ("demo", "small", "summarised")
+    assert (call.prices["source"], call.prices["input"], call.prices["output"]) == ("operator", "1", "2")
+    assert call.cost == Decimal(call.input_tokens + 2 * call.output_tokens) / 1_000_000
+    assert Run.objects.get(id=last.id).cost == call.cost
+
+
+def test_model_of_the_definition_comes_before_the_utility_model(compacts, talk, utility_model):
+    compacts(
+        strategy="summarization", trigger_turns=4, background=False, summarization_model={"provider": "demo", "model": "demo-1"},
+    )  # fmt: skip
+
+    talk(4)
+
+    assert (Summary.objects.get().model, utility_model.bodies) == ("demo/demo-1", [])
+
+
+UNUSABLE = {
+    "deleted": lambda small, by: small.delete(),
+    "disabled": lambda small, by: providers.update_provider(provider=small, by=by, is_disabled=True),
+    "circuit open": lambda small, by: Provider.objects.filter(pk=small.pk).update(open_until="2100-01-01T00:00Z"),
+    "no key": lambda small, by: providers.update_provider(provider=small, by=by, key_env="NOT_SET_HERE_API_KEY"),
+    "not allowed": lambda small, by: providers.set_egress(tenant_id=small.tenant_id, hosts=["models.example.com"], by=by),
+}
+
+
+@pytest.mark.parametrize("state", UNUSABLE)
+def test_agents_own_model_stands_in_for_a_utility_model_that_cannot_be_asked(compacts, talk, utility_model, actor, state):
+    UNUSABLE[state](Provider.objects.get(name="small"), actor)
+    compacts(strategy="summarization", trigger_turns=4, background=False)
+
+    runs = talk(4)
+
+    assert {run.status for run in runs} == {"completed"}
+    assert (Summary.objects.get().model, utility_model.bodies) == ("demo/demo-1", [])
+    assert told(runs[-1], "alert") == []
+
+
+def test_agents_own_model_stands_in_for_a_utility_model_that_fails(compacts, talk, utility_model):
+    utility_model.script[:] = [OVERLOADED] * 20
+    compacts(strategy="summarization", trigger_turns=4, background=False)
+
+    run = talk(4)[-1]
+
+    assert (run.status, Summary.objects.get().model) == ("completed", "demo/demo-1")
+    assert len(utility_model.bodies) == 2
+
+
+def test_utility_model_of_another_tenant_is_never_asked(compacts, talk, stranger, settings):
+    settings.LETHE = {**settings.LETHE, "allow_private_providers": True}
+    with serving("chat", said("They talked about kettles.")) as theirs:
+        for name in ("small", "demo"):
+            providers.create_provider(tenant_id=stranger.tenant_id, by=stranger, name=name, kind="openai_compatible", base_url=theirs.base_url)
+        utility.set_utility_model(tenant_id=stranger.tenant_id, provider="demo", model="demo-1", by=stranger)
+        compacts(strategy="summarization", trigger_turns=4, background=False)
+
+        talk(4)
+
+        assert (Summary.objects.get().model, theirs.bodies) == ("demo/demo-1", [])
+
+
+def test_turn_that_needs_no_summary_does_not_look_for_the_utility_model(compacts, talk, say, utility_model, monkeypatch):
+    compacts(strategy="summarization", trigger_turns=50)
+    monkeypatch.setattr("sessions.domain.definitions._FRESH_SECONDS", 3600.0)
+    talk(2)
+    statements, execute = [], CursorWrapper.execute
+
+    def seen(cursor, sql, params=None):
+        statements.append(str(sql))
+        return execute(cursor, sql, params)
+
+    monkeypatch.setattr(CursorWrapper, "execute", seen)
+    run = say("Tell me something more.")
+    rested()
+
+    assert run.status == "completed"
+    assert statements
+    assert [sql for sql in statements if "governance_tenant" in sql] == []
 
 
 def test_recalled_text_is_never_summarised(compacts, say, monkeypatch):
