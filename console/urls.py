@@ -70,6 +70,7 @@ operate = [
     path("sessions/<str:ref>/workspace/<path:path>/~delete", workspace.remove, name="session-workspace-delete"),
     path("sessions/<str:ref>/workspace/<path:path>", workspace.file, name="session-workspace-file"),
     path("sessions/<str:ref>/details", sessions.details, name="session-details"),
+    path("sessions/<str:ref>/todos", sessions.change_todos, name="session-todos"),
     path("sessions/<str:ref>/fork", sessions.fork, name="session-fork"),
     path("sessions/<str:ref>/compact", sessions.compact, name="session-compact"),
     path("sessions/<str:ref>/close", sessions.close, name="session-close"),

@@ -29,11 +29,12 @@ from console.listing import (
 )
 from governance.domain import audit
 from governance.domain.expiry import left
-from governance.errors import LetheError, NotFound
+from governance.errors import LetheError, NotFound, VersionConflict
 from governance.ids import shown
 from sessions import queries
-from sessions.domain import blobs, compacting, transcripts, workspace
+from sessions.domain import blobs, compacting, todos, transcripts, workspace
 from sessions.domain import sessions as session_verbs
+from sessions.errors import SessionBusy
 from sessions.models import Aggregation, Approval, Blob, Item, Session, Summary, WorkspaceFile
 
 # Files that the session's page lists; the others are on their own.
@@ -75,6 +76,34 @@ class DetailsForm(forms.Form):
 
     def clean_labels(self):
         return [label.strip() for label in self.cleaned_data["labels"].split(",") if label.strip()]
+
+
+class TodosForm(forms.Form):
+    """The session's list as it was when the page was made, each todo with a title and a mark of its own."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+    new = forms.CharField(
+        label=gettext_lazy("Add"), required=False, help_text=gettext_lazy("One a line."), widget=forms.Textarea(attrs={"rows": 3})
+    )
+
+    def __init__(self, agent_session, data=None):
+        self.numbers = [todo["id"] for todo in todos.todos_of(agent_session)]
+        super().__init__(data, auto_id="todos-%s", initial={"seen": todos.digest(todos.todos_of(agent_session))})
+        for todo in todos.todos_of(agent_session):
+            number, title = todo["id"], todo["title"]
+            done = forms.CheckboxInput(attrs={"aria-label": _("Done: %(title)s") % {"title": title}})
+            text = forms.TextInput(attrs={"aria-label": _("Todo %(number)s") % {"number": number}, "autocomplete": "off", "class": "input"})
+            self.fields[f"done-{number}"] = forms.BooleanField(required=False, initial=todo["done"], widget=done)
+            self.fields[f"title-{number}"] = forms.CharField(required=False, initial=title, widget=text)
+
+    @property
+    def rows(self):
+        """Pairs of a mark and a title."""
+        return [(self[f"done-{number}"], self[f"title-{number}"]) for number in self.numbers]
+
+    def changed(self) -> dict[int, tuple[str, bool]]:
+        given = self.cleaned_data
+        return {number: (given[f"title-{number}"], given[f"done-{number}"]) for number in self.numbers}
 
 
 class ForkForm(forms.Form):
@@ -123,6 +152,8 @@ def _detail(request, agent_session, transcript, **forms_given) -> dict:
         "details_form": DetailsForm(initial={"title": agent_session.title, "labels": ", ".join(agent_session.labels)}, auto_id="details-%s"),
         "fork_form": ForkForm(initial={"key": fork_key(agent_session.key)}, auto_id="fork-%s"),
         "is_busy": agent_session.lease_run_id is not None,
+        "todos_form": TodosForm(agent_session),
+        "keeps_todos": todos.are_kept(agent_session) or bool(todos.todos_of(agent_session)),
         "may_decide": request.actor.may("approvals.decide"),
         **forms_given,
     }
@@ -205,6 +236,27 @@ def details(request, ref):
         except LetheError as error:
             _add_errors(form, error)
     return _answer(request, agent_session, form, "details_form", _("Saved."))
+
+
+@require_POST
+def change_todos(request, ref):
+    agent_session = access.session_for(request, ref, "sessions.write")
+    form = TodosForm(agent_session, request.POST)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            todos.change(
+                session=agent_session, changed=form.changed(), added=given["new"].splitlines(), seen=given["seen"], by=request.actor
+            )
+        except VersionConflict:
+            messages.error(request, _("The list changed after you opened it. This is how it is now; make your change again."))
+            return redirect("session", ref)
+        except SessionBusy as error:
+            messages.error(request, error.detail)
+            return redirect("session", ref)
+        except LetheError as error:
+            _add_errors(form, error)
+    return _answer(request, agent_session, form, "todos_form", _("Saved. The agent sees it in its next turn."))
 
 
 @require_POST

@@ -26,7 +26,7 @@ ACTIONS = frozenset(
         "egress": "updated",
         "run": "started cancelled",
         "session": (
-            "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted file_written"
+            "renamed labelled closed reopened archived restored forked deleted state_changed read exported compacted todos_changed file_written"
             " file_deleted"
         ),
         "file": "written deleted",

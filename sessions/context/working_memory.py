@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agents.definition import Definition
+
+MOST_TODOS = 200
+LONGEST_TODO = 500
 _MODES = {
     "plan": "Mode: plan. Read, ask and propose; tools that change something are refused until the mode is execute.",
     "execute": "Mode: execute. Carry out what was agreed.",
 }
+
+
+def keeps_todos(definition: Definition) -> bool:
+    """Whether the agent keeps a list of what is to be done."""
+    harness, memory = definition.harness, definition.memory
+    return (harness is not None and not harness.disable_todo_provider) or bool(memory and memory.enable_todo)
 
 
 def todo_lines(todos: Sequence[Mapping[str, Any]]) -> str:

@@ -175,7 +175,7 @@ def close(*, session: Session, by: Actor) -> Session:
     locked = _locked(session)
     if locked.status == Session.State.CLOSED:
         return locked
-    _refuse_busy(locked)
+    refuse_busy(locked)
     Session.objects.filter(id=locked.id).update(status=Session.State.CLOSED, ended_at=Now())
     _record("session.closed", locked, by)
     aggregations.at_end([locked.id])
@@ -277,7 +277,7 @@ def delete(*, session: Session, by: Actor) -> bool:
     locked = leases.lock(session.id)
     if locked is None:
         return False
-    _refuse_busy(locked)
+    refuse_busy(locked)
     with fences.told():
         rehome(session=locked)
         counts = _delete_rows(locked)
@@ -364,7 +364,8 @@ def _locked(session: Session) -> Session:
     return locked
 
 
-def _refuse_busy(session: Session) -> None:
+def refuse_busy(session: Session) -> None:
+    """Raises SessionBusy while a turn holds the locked session."""
     if leases.is_live(session):
         raise SessionBusy(run_id=shown("run", session.lease_run_id))
 

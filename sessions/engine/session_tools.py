@@ -4,17 +4,15 @@ from typing import Any
 
 from agents.tools import ToolFailed
 from governance.text import clean
-from sessions.context.working_memory import todo_lines
+from sessions.context.working_memory import LONGEST_TODO, MOST_TODOS, todo_lines
 from sessions.engine.store import Entry, Store
 from sessions.engine.toolbox import ToolSpec
-
-MAX_TODOS = 200
 
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 _IDS = {
     "type": "object",
     "properties": {
-        "ids": {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_TODOS},
+        "ids": {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MOST_TODOS},
     },
     "required": ["ids"],
     "additionalProperties": False,
@@ -44,8 +42,8 @@ def _todo_tools(store: Store) -> list[ToolSpec]:
     async def add(arguments: dict[str, Any]) -> str:
         todos = kept()
         titles = [clean(title).strip() for title in arguments["titles"]]
-        if len(todos) + len(titles) > MAX_TODOS:
-            raise ToolFailed(f"A session has at most {MAX_TODOS} todos. Remove some first.")
+        if len(todos) + len(titles) > MOST_TODOS:
+            raise ToolFailed(f"A session has at most {MOST_TODOS} todos. Remove some first.")
         number = max((todo["id"] for todo in todos), default=0)
         todos += [{"id": number + index, "title": title, "done": False} for index, title in enumerate(titles, 1)]
         await store.save_state()
@@ -75,7 +73,7 @@ def _todo_tools(store: Store) -> list[ToolSpec]:
         "properties": {
             "titles": {
                 "type": "array",
-                "items": {"type": "string", "minLength": 1, "maxLength": 500},
+                "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_TODO},
                 "minItems": 1,
                 "maxItems": 50,
                 "description": "What is to be done, one short sentence each",

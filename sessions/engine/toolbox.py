@@ -13,6 +13,7 @@ from referencing import Registry
 from agents import tools as registry
 from agents.definition import Definition
 from sessions.context import tokens
+from sessions.context.working_memory import keeps_todos
 from sessions.engine.store import Store
 
 logger = logging.getLogger("lethe.engine")
@@ -104,9 +105,9 @@ class ToolBox:
         given = {spec.name for spec in extra}
         named = [name for name in definition.tools if name not in given]
         found = [_registered(name, definition, store, identity, default_cap) for name in named]
-        harness, memory = definition.harness, definition.memory
+        harness = definition.harness
         has_modes = harness is not None and not harness.disable_agent_mode_provider
-        has_todos = (harness is not None and not harness.disable_todo_provider) or bool(memory and memory.enable_todo)
+        has_todos = keeps_todos(definition)
         own = session_tools.build(store, modes=has_modes, todos=has_todos, state=harness is not None)
         specs = [*(spec for spec in found if spec is not None), *extra, *own]
         return cls(

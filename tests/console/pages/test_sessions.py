@@ -562,7 +562,7 @@ def test_session_deletion_names_what_was_written_of_it(owner, conversation):
     assert (2, "files that were written of it") in page.context["goes"]
 
 
-@pytest.mark.parametrize("name", ["session-details", "session-fork", "session-compact", "session-close", "session-reopen", "session-archive", "session-unarchive", "session-delete"])
+@pytest.mark.parametrize("name", ["session-details", "session-todos", "session-fork", "session-compact", "session-close", "session-reopen", "session-archive", "session-unarchive", "session-delete"])
 def test_session_is_not_changed_by_strangers_and_viewers(name, viewer, stranger, conversation):
     assert stranger.post(address(name, conversation)).status_code == 404
     assert viewer.post(address(name, conversation)).status_code == 403
