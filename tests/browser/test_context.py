@@ -120,3 +120,28 @@ def test_marks_of_summaries_have_no_barrier_and_fit_a_narrow_window(new_page, me
             mark.click()
         check_accessibility(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_todos_are_changed_on_the_page_of_their_session(new_page, member, enter, tenant, check_accessibility, theme):
+    kept = [{"id": 1, "title": "Find the invoice", "done": False}, {"id": 2, "title": "Call the supplier", "done": True}]
+    agent = agents.published(tenant, "lister", harness={})
+    session = sessions.session(agent, state={"todos": kept})
+    page = new_page(viewport={"width": 360, "height": 740}, color_scheme=theme)
+    enter(page, member)
+    page.goto(f"/sessions/ses_{session.id.hex}")
+
+    page.get_by_role("button", name="Edit todos…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("checkbox", name="Done: Find the invoice").check()
+    dialog.get_by_role("textbox", name="Todo 2").fill("")
+    dialog.get_by_label("Add").fill("Write it down")
+    check_accessibility(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    dialog.get_by_role("button", name="Save").click()
+
+    expect(page.locator("#work li")).to_have_text([re.compile("Find the invoice"), re.compile("Write it down")])
+    session.refresh_from_db()
+    assert session.state["todos"] == [
+        {"id": 1, "title": "Find the invoice", "done": True}, {"id": 3, "title": "Write it down", "done": False}
+    ]
