@@ -15,6 +15,7 @@ from tests.server.conftest import ROOT
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 USE = """
+import time
 from django.db import connection
 from console import demo
 from governance.domain import purge
@@ -22,7 +23,14 @@ from sessions.models import Item
 assert demo.ensure().username == "admin" and Item.objects.exists()
 for table in connection.introspection.table_names():
     purge.clean_table(table)
-assert purge._clean_statistics() and purge._checkpoint() and purge._oldest_wal() is not None
+# Transactions of the server's other databases hold it back: tests run beside this one.
+for _ in range(600):
+    if purge._clean_statistics():
+        break
+    time.sleep(0.1)
+else:
+    raise SystemExit("the statistics were not cleaned within a minute")
+assert purge._checkpoint() and purge._oldest_wal() is not None
 print("used")
 """
 
@@ -72,7 +80,7 @@ def test_one_role_is_refused_or_chosen_and_two_roles_take_over(urls, manage):
     assert (migrated.returncode, "E006" in migrated.stderr) == (0, False), migrated.stderr
     used = manage("shell", "-v", "0", "-c", USE, **two)
     # An owner that is no superuser cannot begin a WAL file: the purge says so and waits for the next one.
-    assert (used.returncode, used.stdout.splitlines()[-1]) == (0, "used"), used.stderr
+    assert (used.returncode, used.stdout.splitlines()[-1:]) == (0, ["used"]), used.stderr
 
 
 def test_urls_of_two_databases_are_refused(urls, manage):

@@ -4,7 +4,6 @@ import asyncio
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -177,4 +176,4 @@ class MemoryStore:
         self.log.append(("event", (kind, data)))
 
     def rewrite(self, seq: int, **changes: Any) -> None:
-        self.rows[seq - 1] = replace(self.rows[seq - 1], **changes)
+        self.rows[seq - 1] = self.rows[seq - 1]._replace(**changes)
