@@ -3,6 +3,7 @@
 Whoever executes a run holds its session's lease. Locks are taken in one order: the session, then the run.
 """
 
+import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from uuid import UUID
@@ -70,7 +71,7 @@ def begin_at_once(run: Run, session: Session, reads: Sequence[sql.Write]) -> lis
         run=_insertion(run, source="taken", first_seq=_HEAD),
         event=sql.insertion(event, source="taken"),
         then=sql.Write(
-            "SELECT head_seq, turns, version, pg_notify(%s, %s), set_config('synchronous_commit', 'off', true) FROM taken",
+            "SELECT head_seq, turns, version, state, pg_notify(%s, %s), set_config('synchronous_commit', 'off', true) FROM taken",
             events.waking(run).values,
         ),
     )  # fmt: skip
@@ -80,7 +81,9 @@ def begin_at_once(run: Run, session: Session, reads: Sequence[sql.Write]) -> lis
     if not taken:
         run.request, run.status, run.attempts = asked, Run.Status.QUEUED, 0
         return None
-    session.head_seq, session.turns, session.version, *_ = taken[0]
+    session.head_seq, session.turns, session.version, state, *_ = taken[0]
+    # Not as it was before the lock: a turn may have ended since, or a person changed the todos.
+    session.state = json.loads(state)
     session.lease_run_id, run.first_seq, run.session, run._state.adding = run.id, session.head_seq, session, False
     return found
 

@@ -65,12 +65,13 @@ def taking(*, session: Session, run: Run) -> sql.Write:
 
 
 def taking_free(*, session: Session, run: Run) -> sql.Write:
-    """Gives an open session without other runs to `run` and counts its message, as `taken` with the new counters."""
+    """Gives an open session without other runs to `run` and counts its message, as `taken` with the new counters and the state
+    that the runs before it left."""
     return sql.Write(
         f"UPDATE agent_sessions_session SET lease_run_id = %s, lease_expires_at = {UNTIL}, last_active_at = statement_timestamp(),"
         " head_seq = head_seq + 1, turns = turns + 1, version = version + 1"
         f" WHERE id = %s AND status = 'open' AND lease_run_id IS NULL AND NOT EXISTS ("
-        f"SELECT FROM agent_sessions_run WHERE session_id = %s AND {_IS_UNFINISHED}) RETURNING head_seq, turns, version",
+        f"SELECT FROM agent_sessions_run WHERE session_id = %s AND {_IS_UNFINISHED}) RETURNING head_seq, turns, version, state",
         [run.id, settings.LETHE["lease_seconds"], session.id, session.id],
     )
 

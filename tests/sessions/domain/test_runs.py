@@ -323,6 +323,22 @@ def test_a_cancellation_that_nobody_heard_at_the_beginning_is_found_soon(agent, 
     assert finished(started, seconds=5).status == Run.Status.CANCELLED
 
 
+def test_turn_begins_with_the_state_that_is_there_when_it_takes_the_session(agent, actor, say, monkeypatch):
+    say("hello")
+    begin, seen, changed = runs._begun_at_once, [], {"todos": [{"id": 1, "title": "Written meanwhile", "done": False}]}
+
+    def late(run, session, definition):
+        Session.objects.filter(id=session.id).update(state=changed)
+        fresh = begin(run, session, definition)
+        seen.append(fresh.run.session.state)
+        return fresh
+
+    monkeypatch.setattr(runs, "_begun_at_once", late)
+
+    assert say("again").status == Run.Status.COMPLETED
+    assert seen == [changed]
+
+
 def test_cancel_of_a_finished_run_says_so(say, actor):
     run = say("hello")
 
