@@ -72,7 +72,12 @@ def member_detail(request, ref):
 @never_cache
 def member_reset(request, ref):
     membership = membership_for(request, ref, "members.write")
-    return _once(request, membership, members.reset_password(membership=membership, by=request.actor))
+    try:
+        password = members.reset_password(membership=membership, by=request.actor)
+    except LetheError as error:
+        messages.error(request, error.detail)
+        return redirect("member", ref)
+    return _once(request, membership, password)
 
 
 @require_POST

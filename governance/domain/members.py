@@ -22,6 +22,14 @@ class LastAdministrator(Conflict):
     detail = "This is the tenant's last administrator. Make somebody else an administrator first."
 
 
+class SharedAccount(Conflict):
+    code, title = "shared_account", "This account is not this tenant's alone"
+    detail = (
+        "This person also signs in elsewhere with the same password, so no tenant may replace it. They can change it "
+        "under Account; if they forgot it, whoever runs Lethe gives them a new one with manage.py changepassword."
+    )
+
+
 @transaction.atomic
 def create_member(
     *,
@@ -54,7 +62,8 @@ def add_member(
 ) -> tuple[Membership, str | None]:
     """Give a person roles in the tenant. The second value is a one-time password when the person is new here.
 
-    Somebody who already signs in to another tenant keeps their password, and gets None.
+    Somebody who already signs in to another tenant keeps their password, and gets None. Raises SharedAccount for
+    an account that was switched off and still belongs elsewhere.
     """
     by.require("members.write")
     _own(tenant.id, by)
@@ -67,6 +76,7 @@ def add_member(
             username=username, password=password, display_name=display_name, must_change_password=True
         )
     elif not member.is_active:
+        _not_shared(member, tenant.id)
         password = _give_one_time_password(member)
     try:
         with transaction.atomic():
@@ -110,9 +120,13 @@ def remove_member(*, membership: Membership, by: Actor) -> None:
 
 @transaction.atomic
 def reset_password(*, membership: Membership, by: Actor) -> str:
-    """Give the person a one-time password, which is returned and shown once. Their open sessions end."""
+    """Give the person a one-time password, which is returned and shown once. Their open sessions end.
+
+    Raises SharedAccount when it would open another tenant too: whoever reads the password could sign in there.
+    """
     by.require("members.write")
     membership = _locked(membership, by)
+    _not_shared(membership.member, by.tenant_id)
     password = _give_one_time_password(membership.member)
     _record("member.password_reset", membership, by)
     return password
@@ -154,6 +168,13 @@ def actor_of(*, membership: Membership) -> Actor:
 def one_time_password() -> str:
     """96 random bits, in letters that are safe to read out and copy."""
     return secrets.token_urlsafe(12)
+
+
+def _not_shared(member: Member, tenant_id) -> None:
+    """Under the member's lock, which a tenant that is adding them waits for."""
+    Member.objects.select_for_update().get(pk=member.pk)
+    if member.memberships.exclude(tenant_id=tenant_id).exists():
+        raise SharedAccount
 
 
 def _give_one_time_password(member: Member) -> str:

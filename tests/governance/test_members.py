@@ -6,7 +6,7 @@ from django.contrib.auth import authenticate
 from django.db import connections
 
 from governance.domain import members
-from governance.domain.members import LastAdministrator
+from governance.domain.members import LastAdministrator, SharedAccount
 from governance.errors import Conflict, Invalid, MissingPermission, NotFound
 from governance.models import AuditEvent, Member, Membership
 from tests.factories import governance as make
@@ -158,6 +158,29 @@ def test_reset_password_replaces_it(tenant, admin):
     assert authenticate(username="eva", password=make.PASSWORD) is None
     assert authenticate(username="eva", password=password).must_change_password is True
     assert AuditEvent.objects.filter(action="member.password_reset").count() == 1
+
+
+def test_reset_password_refuses_an_account_that_opens_another_tenant(tenant, admin, stranger_tenant):
+    """Any administrator may add somebody by name: a password of theirs must not open where that person works."""
+    eva = make.member(stranger_tenant, username="eva")
+    membership, _ = members.add_member(tenant=tenant, username="eva", roles=["viewer"], by=admin)
+
+    with pytest.raises(SharedAccount):
+        members.reset_password(membership=membership, by=admin)
+
+    assert authenticate(username="eva", password=make.PASSWORD) == eva
+    assert not AuditEvent.objects.filter(action="member.password_reset").exists()
+
+
+def test_add_member_gives_no_password_of_an_account_that_another_tenant_keeps(tenant, admin, stranger_tenant):
+    eva = make.member(stranger_tenant, username="eva")
+    Member.objects.filter(pk=eva.pk).update(is_active=False)
+
+    with pytest.raises(SharedAccount):
+        members.add_member(tenant=tenant, username="eva", roles=["viewer"], by=admin)
+
+    eva.refresh_from_db()
+    assert (eva.is_active, eva.check_password(make.PASSWORD), eva.memberships.count()) == (False, True, 1)
 
 
 def test_change_password_ends_the_one_time_password(tenant, admin):

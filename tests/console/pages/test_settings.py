@@ -92,6 +92,16 @@ def test_password_is_reset(owner, colleague):
     assert member.must_change_password
 
 
+def test_password_of_an_account_of_two_tenants_is_not_reset(owner, colleague):
+    Membership.objects.create(tenant=governance.tenant("contoso"), member=colleague.member, roles=["viewer"])
+    before = Member.objects.get(username="ben").password
+
+    response = owner.post(reverse("member-reset", args=[mem(colleague)]), follow=True)
+
+    assert "also signs in elsewhere" in response.content.decode()
+    assert Member.objects.get(username="ben").password == before
+
+
 def test_member_is_removed(owner, colleague, tenant):
     response = owner.post(reverse("member-remove", args=[mem(colleague)]))
 
