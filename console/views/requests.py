@@ -164,7 +164,7 @@ def _progress(found):
     """Rows done and planned, by category; an export has no plan and shows its state only."""
     planned = {
         entry["category"]: entry
-        for entry in PlanChunk.objects.filter(request=found).values("category").annotate(rows=Sum("rows"), steps=Count("id"))
+        for entry in PlanChunk.objects.filter(request=found, is_kept=False).values("category").annotate(rows=Sum("rows"), steps=Count("id"))
     }
     done = {
         entry["category"]: entry

@@ -174,7 +174,7 @@ def _execute(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) 
         request_id=OuterRef("request_id"), category=OuterRef("category"), chunk_no=OuterRef("number")
     )
     for category in registry.erase_order():
-        pending = PlanChunk.objects.filter(request=request, category=category.key).exclude(Exists(done))
+        pending = PlanChunk.objects.filter(request=request, category=category.key, is_kept=False).exclude(Exists(done))
         chunks = list(pending.order_by("number").values_list("id", flat=True))
         while chunks:
             chunks = chunks[_erase_batch(lease, request, scope, category, chunks) :]

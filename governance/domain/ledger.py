@@ -225,7 +225,7 @@ def expire() -> int:
 
 def _erasure_facts(request: SubjectRequest) -> dict[str, Any]:
     bounds = (
-        PlanChunk.objects.filter(request=request)
+        PlanChunk.objects.filter(request=request, is_kept=False)
         .values("category")
         .annotate(rows=Sum("rows"), low=Min("low"), high=Max("high"), chunks=Max("number"))
         .order_by("category")

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,13 +38,17 @@ class SubjectErased(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One category of a plan: its chunks, what they add up to, and some rows to look at."""
+    """One category of a plan: its chunks, what they add up to, and some rows to look at.
+
+    `kept` has the fingerprints of what a hold keeps out of the chunks, one after the other.
+    """
 
     category: registry.Category
     chunks: list[registry.Chunk]
     counts: registry.Counts
     samples: list[registry.Sample]
     grounds: tuple[dict[str, Any], ...] = ()
+    kept: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ class Plan:
             for planned in self.categories
             for chunk in planned.chunks
         )
-        return "sha256:" + hashlib.sha256("\n".join([*lines, *mixed]).encode()).hexdigest()
+        kept = (f"{planned.category.key}|kept|{hashlib.sha256(planned.kept).hexdigest()}" for planned in self.categories if planned.kept)
+        return "sha256:" + hashlib.sha256("\n".join([*lines, *mixed, *kept]).encode()).hexdigest()
 
 
 def preview(
@@ -100,6 +105,8 @@ def take_plan(scope: registry.Scope, *, sparing: bool, with_samples: bool = True
         planned, derived = [], closure.of(scope)
         if sparing:
             derived = closure.with_holds(scope.tenant_id, derived)
+        # Without what would be rebuilt, which a difference knows by its key.
+        whole = closure.extend(scope, replace(derived, held={}))
         scope = closure.extend(scope, derived)
         if sparing:
             scope = with_holds(scope)
@@ -108,9 +115,17 @@ def take_plan(scope: registry.Scope, *, sparing: bool, with_samples: bool = True
             samples = category.sample(scope=scope, limit=SAMPLES) if chunks and with_samples else []
             held = category.held(scope=scope)
             counts = _with_mixed(category.count(plan=chunks), len(derived.mixed.get(category.key, ())))
-            planned.append(Planned(category, chunks, with_held(counts, held), samples, held.grounds))
+            kept = _beside(chunks, category.plan(scope=whole)) if held.rows else b""
+            planned.append(Planned(category, chunks, with_held(counts, held), samples, held.grounds, kept))
         unattributed = triage.open_rows(tenant_id=scope.tenant_id) if with_samples else 0
     return Plan(epoch, planned, unattributed, derived)
+
+
+def _beside(chunks: Iterable[registry.Chunk], whole: Iterable[registry.Chunk]) -> bytes:
+    """Fingerprints of the rows of a whole plan that are not in the chunks, in its order."""
+    taken = _versions(chunk.fingerprints for chunk in chunks)
+    every = _versions(chunk.fingerprints for chunk in whole)
+    return b"".join(row + version for row, version in every.items() if row not in taken)
 
 
 def _with_mixed(counts: registry.Counts, rows: int) -> registry.Counts:
@@ -275,17 +290,17 @@ def name_requester(request: SubjectRequest, by: Actor) -> None:
 
 def difference(request: SubjectRequest, plan: Plan) -> list[dict[str, Any]]:
     """What was added or changed since the request's plan was stored: [{"key", "added", "changed"}]. Rows that went are no
-    difference: less is left to erase.
+    difference: less is left to erase. Nor are rows that a hold was put on or taken off: they were shown either way.
     """
     found = []
     known_rebuilt = closure.stored(request).rebuilt
     for planned in plan.categories:
         key = planned.category.key
         seen = _versions(PlanChunk.objects.filter(request=request, category=key).values_list("fingerprints", flat=True))
-        now = _versions(chunk.fingerprints for chunk in planned.chunks)
+        now = _versions([*(chunk.fingerprints for chunk in planned.chunks), planned.kept])
         added = sum(row not in seen for row in now)
         changed = sum(row in seen and seen[row] != version for row, version in now.items())
-        added += len(set(plan.derived.mixed.get(key, {})) - set(known_rebuilt.get(key, {})))
+        added += len(set(plan.derived.rebuilt.get(key, {})) - set(known_rebuilt.get(key, {})))
         if added or changed:
             found.append({"key": key, "added": added, "changed": changed})
     return found
@@ -309,6 +324,16 @@ def store_chunks(request: SubjectRequest, plan: Plan) -> None:
     PlanChunk.objects.filter(request=request).delete()
     for planned in plan.categories:
         add_chunks(request, planned.category.key, planned.chunks)
+        if planned.kept:
+            _add_kept(request, planned)
+
+
+def _add_kept(request: SubjectRequest, planned: Planned) -> None:
+    PlanChunk.objects.create(
+        request=request, tenant_id=request.tenant_id, subject_id=request.subject_id, category=planned.category.key,
+        number=len(planned.chunks), rows=len(planned.kept) // 16, sha256=hashlib.sha256(planned.kept).hexdigest(),
+        fingerprints=planned.kept, is_kept=True,
+    )  # fmt: skip
 
 
 def add_chunks(request: SubjectRequest, category: str, chunks: list[registry.Chunk], *, start: int = 0) -> None:

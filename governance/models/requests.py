@@ -184,6 +184,8 @@ class PlanChunk(models.Model):
     sha256 = models.CharField(max_length=64)
     # 16 bytes a row, in order: 8 of its key's hash, 8 of its version's. Tells added, changed and vanished rows apart.
     fingerprints = models.BinaryField(default=b"")
+    # What a hold kept out of the plan: nothing of it is erased, but what is added to it must be seen.
+    is_kept = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["request", "category", "number"], name="plan_chunk_once")]

@@ -1,5 +1,7 @@
 """Whole tables as text, to show that something stayed identical or is nowhere to be found."""
 
+from functools import lru_cache
+
 from django.apps import apps
 from django.db import connection
 
@@ -15,7 +17,7 @@ def rows_of(column: str, value, *, exclude: tuple[str, ...] = ()) -> dict[str, l
     found = {}
     with connection.cursor() as cursor:
         for table in TABLES:
-            if table not in exclude and column in _columns(cursor, table):
+            if table not in exclude and column in _columns(table):
                 cursor.execute(f"SELECT to_jsonb(t)::text FROM {table} t WHERE {column} = %s ORDER BY 1", [value])
                 found[table] = [row for (row,) in cursor.fetchall()]
     return found
@@ -35,6 +37,8 @@ def tables_with(text: str) -> list[str]:
     return found
 
 
-def _columns(cursor, table: str) -> list[str]:
-    cursor.execute("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0", [table])
-    return [name for (name,) in cursor.fetchall()]
+@lru_cache
+def _columns(table: str) -> frozenset[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0", [table])
+        return frozenset(name for (name,) in cursor.fetchall())

@@ -395,6 +395,36 @@ def test_hold_placed_after_the_preview_is_no_drift(agent, subject, officer, reco
     assert Item.objects.filter(session=session).count() == 4
 
 
+def test_what_is_added_to_held_rows_is_told_before_anything_is_erased(agent, subject, officer, records_manager):
+    held = talk.conversation(agent, subject)
+    talk.conversation(agent, subject)
+    place(Target(scope="session", session_id=held.id), records_manager)
+    request = confirmed(subject, officer)
+    talk.item(held)
+
+    asked_again = erasure.work(request_id=request.id)
+
+    assert asked_again.state == "previewed"
+    assert {"key": "items", "added": 1, "changed": 0} in asked_again.drift["categories"]
+    done = erased(subject, officer)
+    assert done.state == "completed_with_exceptions", done.failure
+    assert balanced(done)
+    assert Item.objects.filter(session=held).count() == 5
+
+
+def test_hold_released_after_the_preview_is_no_drift(agent, subject, officer, records_manager, second):
+    held = talk.conversation(agent, subject)
+    hold = place(Target(scope="session", session_id=held.id), records_manager)
+    request = confirmed(subject, officer)
+    holds.release(hold=hold, by=second)
+
+    done = erasure.work(request_id=request.id)
+
+    assert (done.state, done.drift) == ("completed", None)
+    assert balanced(done)
+    assert not Item.objects.filter(subject_id=subject.id).exists()
+
+
 def test_holds_on_others_change_nothing(agent, subject, officer, tenant, records_manager):
     neighbour = make.subject(tenant, "bert")
     talk.conversation(agent, subject)
