@@ -7,6 +7,7 @@ keeps the prices that were applied, so a later change of prices changes no past 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -51,11 +52,18 @@ class Priced:
 UNKNOWN = Priced(cost=None, prices=None)
 
 
-def price(*, provider: Provider, model: str, usage: Usage, at: datetime | None = None) -> Priced:
-    """What a call cost by the prices at the time `at` (now, by default). No network."""
+def price(*, provider: Provider, model: str, usage: Usage, asked: str = "", at: datetime | None = None) -> Priced:
+    """What a call cost by the prices at the time `at` (now, by default). No network.
+
+    Providers answer a name such as `gpt-5` as a dated model, gateways as whatever is behind them: where nobody has a
+    price for the `model` that answered, the one for the name it was `asked` for by applies.
+    """
     if provider.kind == Provider.Kind.DEMO:
         return Priced(cost=Decimal(0), prices={"source": "demo", "input": "0", "cached_input": "0", "output": "0"})
-    priced = _by_operator(model_entry(provider, model) or {}, usage) or _by_list(provider, model, usage, at) or UNKNOWN
+    names = dict.fromkeys(name for name in (model, asked) if name)
+    own = (_by_operator(model_entry(provider, name) or {}, usage) for name in names)
+    listed = (_by_list(provider, name, usage, at) for name in names)
+    priced = next((found for found in chain(own, listed) if found is not None), UNKNOWN)
     return _with_searches(priced, provider, model, usage.searches) if usage.searches else priced
 
 

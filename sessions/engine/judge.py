@@ -62,7 +62,7 @@ class Judge:
         record = CallRecord(
             provider=provider.name, model=answer.model, input_tokens=usage.input, cached_tokens=usage.cached,
             output_tokens=usage.output, reasoning_tokens=usage.reasoning, is_estimated=usage.is_estimated,
-            duration_ms=answer.duration_ms, price=provider.price,
+            duration_ms=answer.duration_ms, price=provider.price, asked=answer.candidate.model,
             context=[{"layer": "judged", "tokens": usage.input, "sources": [], "left_out": []}],
         )  # fmt: skip
         await self.store.add([], call=record)

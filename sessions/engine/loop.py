@@ -365,6 +365,7 @@ class _Turn:
             context=self._report(view) if view is not None else [],
             price=provider.price,
             searches=usage.searches,
+            asked=answer.candidate.model,
         )
 
     def _learn(self, answer: Answer, prepared: Prepared) -> None:

@@ -41,8 +41,8 @@ class ItemView(NamedTuple):
 class CallRecord:
     """The ledger line of one paid model call. `context` is its report: [{"layer", "tokens", "sources", "left_out"}].
 
-    `price` takes the line and gives its price (`sessions.domain.usage.Priced`). `searches` are those that the provider
-    bills.
+    `model` is the one that answered, by the provider's words; `asked` the name that it was asked for by. `price` takes
+    the line and gives its price (`sessions.domain.usage.Priced`). `searches` are those that the provider bills.
     """
 
     provider: str
@@ -56,6 +56,7 @@ class CallRecord:
     context: list[dict[str, Any]]
     price: Callable[["CallRecord"], Any] | None = None
     searches: int = 0
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

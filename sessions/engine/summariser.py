@@ -146,6 +146,7 @@ class Summariser:
             duration_ms=answer.duration_ms,
             context=[{"layer": self.layer, "tokens": usage.input, "sources": list(ranges(items)), "left_out": []}],
             price=provider.price,
+            asked=answer.candidate.model,
         )
 
 

@@ -166,7 +166,7 @@ def config_of(provider: Provider) -> ProviderConfig:
 
 
 def _price(provider: Provider, call: CallRecord) -> usage.Priced:
-    return usage.price(provider=provider, model=call.model, usage=call)
+    return usage.price(provider=provider, model=call.model, asked=call.asked, usage=call)
 
 
 def _limits(provider: Provider, model: str) -> Limits:

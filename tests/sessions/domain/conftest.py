@@ -91,8 +91,8 @@ def utility_model(tenant, actor, settings):
     """The provider `small` of the tenant's utility model, which always writes the same: `bodies` has what it was asked."""
     settings.LETHE = {**settings.LETHE, "allow_private_providers": True}
     with serving("chat", *[said("They talked about kettles.")] * 20) as served:
-        # The name by which it answers is the one that is priced.
-        prices = [{"name": "gpt-4o-2026", "input_price": "1", "output_price": "2"}]
+        # It answers as gpt-4o-2026: the price of the name that it is asked for by applies.
+        prices = [{"name": "gpt-4o", "input_price": "1", "output_price": "2"}]
         providers.create_provider(
             tenant_id=tenant.id, by=actor, name="small", kind="openai_compatible", base_url=served.base_url, models=prices
         )

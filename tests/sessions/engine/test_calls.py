@@ -373,6 +373,7 @@ async def test_usage_is_normalised(store, serve, protocol):
     assert call.reasoning_tokens == (0 if protocol == "anthropic" else 7)
     assert not call.is_estimated
     assert call.model.endswith("-2026")
+    assert not call.asked.endswith("-2026")
     assert call.provider == "main"
 
 

@@ -91,6 +91,26 @@ def test_the_operators_price_comes_before_the_list():
     assert price(provider=provider, model="gpt-5-mini", usage=Tokens(1_000_000, 0, 0), at=AT).cost == 1
 
 
+@pytest.mark.parametrize(
+    ("models", "answered", "cost"),
+    [
+        ([{"name": "house", "input_price": "1", "output_price": "1"}], "house-2026-11-01", "1"),
+        ([{"name": "house", "input_price": "1", "output_price": "1"}, {"name": "dated", "input_price": "3", "output_price": "3"}], "dated", "3"),
+        ([{"name": "house", "input_price": "1", "output_price": "1"}], "gpt-5-mini", "1"),
+        ([], "gpt-5-mini", "0.25"),
+    ],
+    ids=["answers as a dated model", "the answering one has a price", "own before the list", "neither is the operator's"],
+)
+def test_model_that_answers_under_another_name_is_priced(models, answered, cost):
+    priced = price(provider=openai(model_list=models), model=answered, asked="house", usage=Tokens(1_000_000, 0, 0), at=AT)
+
+    assert priced.cost == Decimal(cost)
+
+
+def test_list_price_of_the_name_that_was_asked_for_applies_to_an_unknown_answer():
+    assert price(provider=openai(), model="unheard-of", asked="gpt-5-mini", usage=Tokens(1_000_000, 0, 0), at=AT).cost == Decimal("0.25")
+
+
 def test_price_beyond_a_tier_holds_for_all_tokens():
     provider = Provider(kind="google", name="google")
     small = price(provider=provider, model="gemini-2.5-pro", usage=Tokens(200_000, 0, 0), at=AT)
