@@ -7,8 +7,11 @@ from pathlib import Path
 from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_shutting_down
 
+from console import file_queue
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
+file_queue.install()
 app = Celery("lethe", task_cls="console.quarantine:QuietTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["governance", "agents", "sessions", "console"])
