@@ -18,7 +18,7 @@ from console.forms.base import tell
 from console.forms.subjects import PolicyForm
 from console.templatetags.ui import size
 from governance import queries
-from governance.domain import registry, retention
+from governance.domain import keeping, registry, retention
 from governance.errors import LetheError
 from governance.ids import shown
 from governance.models import RetentionRun
@@ -39,7 +39,12 @@ def policy_list(request):
         }
         for category in registry.categories().values()
     ]
-    context = {"rows": sorted(rows, key=_prominence), "runs": queries.retention_runs_of(tenant_id)[:10], "now": timezone.now()}
+    context = {
+        "rows": sorted(rows, key=_prominence),
+        "runs": queries.retention_runs_of(tenant_id)[:10],
+        "now": timezone.now(),
+        "counting_days": keeping.of(request.tenant).retention_dry_run_days,
+    }
     return render(request, "governance/retention.html", context)
 
 
@@ -66,7 +71,11 @@ def policy_new(request):
         else:
             messages.success(request, _("The policy was made. Until its trial ends it only counts."))
             return redirect("policy", shown("pol", policy.pk))
-    context = {"form": form, "agents": Agent.objects.of(request.tenant.pk).listed()}
+    context = {
+        "form": form,
+        "agents": Agent.objects.of(request.tenant.pk).listed(),
+        "counting_days": keeping.of(request.tenant).retention_dry_run_days,
+    }
     return render(request, "governance/policy_new.html", context, status=422 if form.is_bound else 200)
 
 

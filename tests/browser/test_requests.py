@@ -87,6 +87,10 @@ def test_two_people_erase_and_the_receipt_holds(new_page, tenant, person, enter,
     expect(officer.get_by_text("signature holds")).to_be_visible()
     expect(officer.get_by_text("paul")).to_be_visible()
     check_accessibility(officer)
+    # Nothing of it is wider than a telephone.
+    officer.set_viewport_size({"width": 360, "height": 740})
+    assert officer.evaluate("document.documentElement.scrollWidth") <= 360
+    officer.set_viewport_size({"width": 1360, "height": 920})
     officer.get_by_role("button", name="They were told").first.click()
     expect(officer.get_by_role("button", name="They answered").first).to_be_visible()
     with officer.expect_download() as download:
@@ -100,6 +104,9 @@ def test_two_people_erase_and_the_receipt_holds(new_page, tenant, person, enter,
 def test_act_in_place_works_on_a_narrow_window_and_by_keyboard(new_page, tenant, person, enter, check_accessibility):
     page = new_page(viewport={"width": 360, "height": 740})
     enter(page, governance.member(tenant, ("privacy_officer",), username="olga"))
+    # Above a short page, too, the bar is as high as its button.
+    page.goto("/subjects")
+    assert page.locator(".topbar").bounding_box()["height"] < 60
     page.goto(f"/subjects/{person.display_ref}")
     page.get_by_role("button", name="Record a request…").click()
     page.get_by_role("dialog").get_by_role("button", name="Record").click()

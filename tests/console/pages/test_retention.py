@@ -208,6 +208,19 @@ def test_retention_pages_need_their_roles(viewer, sign_in, tenant, policy):
     assert auditor.post(address("policy-delete", policy), {"expected_version": "1"}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [(7, "first 7 days"), (1, "n its first day"), (0, "deletes from its first night on")],
+)
+def test_retention_tells_how_long_a_new_policy_only_counts(manager, tenant, days, told):
+    keeping.change(tenant=tenant, retention_dry_run_days=days, by=governance.lethe(tenant))
+
+    for name in ("retention", "policy-new"):
+        text = manager.get(reverse(name)).content.decode()
+        assert told in text
+        assert ("only counts" in text) is (days > 0)
+
+
 def test_retention_list_has_every_category_and_costs_the_same_for_more_policies(manager, tenant, policy, queries_of):
     one = queries_of(manager, reverse("retention"))
     sessions.agent(tenant, "research")
