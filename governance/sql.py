@@ -192,3 +192,17 @@ def _insertion(
         meta.db_table, ", ".join(f'"{column}"' for column in columns), ", ".join(values), source
     )
     return statement, frozenset(field.column for field in meta.concrete_fields if isinstance(field, models.JSONField))
+
+
+def texts_in_json(fields: Sequence[models.Field], alias: str = "t") -> str:
+    """SQL for a JSON array of columns as text, `["...", "..."]`, byte for byte what json_build_array() makes of them.
+
+    Put together by hand where nothing needs an escape: twice as fast, and a plan asks for it with every row. No column is null.
+    """
+    return "'[' || " + " || ', ' || ".join(_text_in_json(field, f"{alias}.{connection.ops.quote_name(field.column)}") for field in fields) + " || ']'"
+
+
+def _text_in_json(field: models.Field, column: str) -> str:
+    kind = field.target_field if isinstance(field, models.ForeignKey) else field
+    is_plain = isinstance(kind, models.UUIDField | models.IntegerField)
+    return f"'\"' || {column}::text || '\"'" if is_plain else f"to_json({column}::text)::text"

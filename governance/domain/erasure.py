@@ -24,6 +24,7 @@ from governance.domain import (
     holds,
     jobs,
     ledger,
+    plans,
     previews,
     purge,
     receipts,
@@ -42,7 +43,7 @@ WORKING = (State.FENCING, State.EXECUTING, State.VERIFYING, State.FAILED_RETRYAB
 # Rows that verification found are erased as well, but not for ever: then an unguarded writer is at work.
 RESIDUE_ROUNDS = 3
 # A batch takes no further chunk after so long: others wait for its locks, and a hold for its end.
-BATCH_SECONDS = 0.2
+BATCH_SECONDS = 0.1
 
 
 class Residue(LetheError):
@@ -104,7 +105,7 @@ def _fence(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) ->
     fences.open_fence(subject=request.subject, mode=Fence.Mode.ERASE, by=by, request=request)
     lease.renew()
     plan = previews.take_plan(scope, sparing=True, with_samples=False)
-    drift = [] if plan.digest == request.digest else previews.difference(request, plan)
+    drift = [] if plan.digest == request.digest else plans.difference(request, plan)
     is_accepted = bool(drift) and _may_accept(request, drift)
     # While the rows that tell of it are there.
     effects = _effects(scope)
@@ -150,7 +151,7 @@ def _may_accept(request: SubjectRequest, drift: list[dict[str, Any]]) -> bool:
     return is_known and not request.approver and sum(entry["added"] for entry in drift) <= limit
 
 
-def _accept(request: SubjectRequest, plan: previews.Plan, drift: list[dict[str, Any]]) -> dict[str, Any]:
+def _accept(request: SubjectRequest, plan: plans.Plan, drift: list[dict[str, Any]]) -> dict[str, Any]:
     """Put the new plan in the old one's place. Returns the preview with what was added and what had gone meanwhile."""
     added = {entry["key"]: entry["added"] for entry in drift}
     shown = {entry["key"]: entry["rows"] for entry in request.preview["categories"]}
@@ -161,7 +162,7 @@ def _accept(request: SubjectRequest, plan: previews.Plan, drift: list[dict[str, 
         gone = shown.get(key, 0) + more - planned.counts.rows
         if more or gone:
             accepted[key] = {"added": more, "gone": gone}
-    previews.store_chunks(request, plan)
+    plans.store(request, plan)
     return {**request.preview, "accepted": accepted, "derived": plan.derived.as_json()}
 
 
@@ -254,10 +255,8 @@ def _verify(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope) -
         holds.enter(tenant_id=request.tenant_id)
         scope = previews.with_holds(scope)
         for category in left:
-            chunks = list(category.plan(scope=scope))
             last = PlanChunk.objects.filter(request=request, category=category.key).aggregate(last=Max("number"))["last"]
-            previews.add_chunks(request, category.key, chunks, start=0 if last is None else last + 1)
-            rows = sum(chunk.rows for chunk in chunks)
+            rows = plans.add(request, category.key, category.plan(scope=scope), start=0 if last is None else last + 1)
             known = min(rows, _freed(request, category, scope) - freed.get(category.key, 0))
             freed[category.key] = freed.get(category.key, 0) + known
             if rows > known:
@@ -282,7 +281,7 @@ def _freed(request: SubjectRequest, category: registry.Category, scope: registry
 
 
 @transaction.atomic
-def _complete(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, rest: previews.Plan | None) -> None:
+def _complete(lease: jobs.Lease, request: SubjectRequest, scope: registry.Scope, rest: plans.Plan | None) -> None:
     """End the request: whole, or without the `rest` that a hold covers. Nothing when a hold moved since the last look."""
     by = system(request.tenant_id)
     lease.renew()

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,20 @@ from django.core import signing
 from django.db import connection, transaction
 
 from governance.actors import Actor, system
-from governance.domain import audit, clock, clocks, closure, coverage, deadlines, protection, registry, rules, triage
+from governance.domain import (
+    audit,
+    clock,
+    clocks,
+    closure,
+    coverage,
+    deadlines,
+    plans,
+    protection,
+    registry,
+    rules,
+    triage,
+)
+from governance.domain.plans import Plan, Planned
 from governance.domain.snapshots import snapshot
 from governance.errors import Conflict, Invalid, NotFound, SubjectFenced
 from governance.ids import shown
@@ -34,40 +47,6 @@ PREVIEWABLE = (SubjectRequest.Kind.ERASE, SubjectRequest.Kind.EXPORT)
 class SubjectErased(Conflict):
     code, title = "subject_erased", "This subject was erased"
     detail = "This subject was erased; nothing is held under this id. A person who returned has a new one."
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One category of a plan: its chunks, what they add up to, and some rows to look at.
-
-    `kept` has the fingerprints of what a hold keeps out of the chunks, one after the other.
-    """
-
-    category: registry.Category
-    chunks: list[registry.Chunk]
-    counts: registry.Counts
-    samples: list[registry.Sample]
-    grounds: tuple[dict[str, Any], ...] = ()
-    kept: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    epoch: int
-    categories: list[Planned]
-    unattributed: int
-    derived: closure.Closure = field(default_factory=closure.Closure)
-
-    @property
-    def digest(self) -> str:
-        mixed = (f"{key}|mixed|{row_id}" for key, rows in self.derived.mixed.items() for row_id in rows)
-        lines = (
-            f"{planned.category.key}|{chunk.number}|{chunk.low}|{chunk.high}|{chunk.rows}|{chunk.sha256}"
-            for planned in self.categories
-            for chunk in planned.chunks
-        )
-        kept = (f"{planned.category.key}|kept|{hashlib.sha256(planned.kept).hexdigest()}" for planned in self.categories if planned.kept)
-        return "sha256:" + hashlib.sha256("\n".join([*lines, *mixed, *kept]).encode()).hexdigest()
 
 
 def preview(
@@ -100,9 +79,11 @@ def take_plan(scope: registry.Scope, *, sparing: bool, with_samples: bool = True
     """Everything in scope at one moment, in the order of erasure; when `sparing`, without what a hold covers. Its own
     transaction, which reads only.
     """
-    with snapshot():
+    with snapshot(), connection.cursor() as cursor:
+        # Chunks are sorted and read to their end.
+        cursor.execute("SET LOCAL cursor_tuple_fraction = 1; SET LOCAL work_mem = '32MB'")
         epoch = Subject.objects.values_list("epoch", flat=True).get(pk=scope.subject_id)
-        planned, derived = [], closure.of(scope)
+        planned, derived, prints = [], closure.of(scope), plans.Prints()
         if sparing:
             derived = closure.with_holds(scope.tenant_id, derived)
         # Without what would be rebuilt, which a difference knows by its key.
@@ -111,21 +92,14 @@ def take_plan(scope: registry.Scope, *, sparing: bool, with_samples: bool = True
         if sparing:
             scope = with_holds(scope)
         for category in registry.erase_order():
-            chunks = list(category.plan(scope=scope))
+            chunks = [prints.keep(chunk) for chunk in category.plan(scope=scope)]
             samples = category.sample(scope=scope, limit=SAMPLES) if chunks and with_samples else []
             held = category.held(scope=scope)
             counts = _with_mixed(category.count(plan=chunks), len(derived.mixed.get(category.key, ())))
-            kept = _beside(chunks, category.plan(scope=whole)) if held.rows else b""
+            kept = plans.beside(chunks, category.plan(scope=whole)) if held.rows else b""
             planned.append(Planned(category, chunks, with_held(counts, held), samples, held.grounds, kept))
         unattributed = triage.open_rows(tenant_id=scope.tenant_id) if with_samples else 0
     return Plan(epoch, planned, unattributed, derived)
-
-
-def _beside(chunks: Iterable[registry.Chunk], whole: Iterable[registry.Chunk]) -> bytes:
-    """Fingerprints of the rows of a whole plan that are not in the chunks, in its order."""
-    taken = _versions(chunk.fingerprints for chunk in chunks)
-    every = _versions(chunk.fingerprints for chunk in whole)
-    return b"".join(row + version for row, version in every.items() if row not in taken)
 
 
 def _with_mixed(counts: registry.Counts, rows: int) -> registry.Counts:
@@ -257,8 +231,8 @@ def _store(request: SubjectRequest, plan: Plan, by: Actor) -> tuple[SubjectReque
     if not _may_preview(request, by):
         raise Conflict(f"{request.ref} went on meanwhile. Look at it before you preview again.")
     # A follow-up was confirmed, and perhaps approved, with the request before it: that holds for what was shown then.
-    is_confirmed = bool(request.follows_id and request.reason) and not difference(request, plan)
-    store_chunks(request, plan)
+    is_confirmed = bool(request.follows_id and request.reason) and not plans.difference(request, plan)
+    plans.store(request, plan)
     now = clock.now()
     request.state, request.drift, request.failure = State.PREVIEWED, None, None
     clocks.end_pause(request, now)
@@ -288,74 +262,11 @@ def name_requester(request: SubjectRequest, by: Actor) -> None:
     request.requester, request.requester_label, request.requester_person = by.ref, by.label, by.person
 
 
-def difference(request: SubjectRequest, plan: Plan) -> list[dict[str, Any]]:
-    """What was added or changed since the request's plan was stored: [{"key", "added", "changed"}]. Rows that went are no
-    difference: less is left to erase. Nor are rows that a hold was put on or taken off: they were shown either way.
-    """
-    found = []
-    known_rebuilt = closure.stored(request).rebuilt
-    for planned in plan.categories:
-        key = planned.category.key
-        seen = _versions(PlanChunk.objects.filter(request=request, category=key).values_list("fingerprints", flat=True))
-        now = _versions([*(chunk.fingerprints for chunk in planned.chunks), planned.kept])
-        added = sum(row not in seen for row in now)
-        changed = sum(row in seen and seen[row] != version for row, version in now.items())
-        added += len(set(plan.derived.rebuilt.get(key, {})) - set(known_rebuilt.get(key, {})))
-        if added or changed:
-            found.append({"key": key, "added": added, "changed": changed})
-    return found
-
-
-def _versions(prints: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Key hash to version hash, from chunks' fingerprints."""
-    data = b"".join(bytes(part) for part in prints)
-    return {data[at : at + 8]: data[at + 8 : at + 16] for at in range(0, len(data), 16)}
-
-
 def void_approval(request: SubjectRequest) -> None:
     """Another digest, another agreement. Sets columns; the caller saves them."""
     request.approver = request.approver_label = ""
     request.approved_at = request.approval_expires_at = None
     request.break_glass = False
-
-
-def store_chunks(request: SubjectRequest, plan: Plan) -> None:
-    """Replace the request's plan."""
-    PlanChunk.objects.filter(request=request).delete()
-    for planned in plan.categories:
-        add_chunks(request, planned.category.key, planned.chunks)
-        if planned.kept:
-            _add_kept(request, planned)
-
-
-def _add_kept(request: SubjectRequest, planned: Planned) -> None:
-    PlanChunk.objects.create(
-        request=request, tenant_id=request.tenant_id, subject_id=request.subject_id, category=planned.category.key,
-        number=len(planned.chunks), rows=len(planned.kept) // 16, sha256=hashlib.sha256(planned.kept).hexdigest(),
-        fingerprints=planned.kept, is_kept=True,
-    )  # fmt: skip
-
-
-def add_chunks(request: SubjectRequest, category: str, chunks: list[registry.Chunk], *, start: int = 0) -> None:
-    PlanChunk.objects.bulk_create(
-        (
-            PlanChunk(
-                request=request,
-                tenant_id=request.tenant_id,
-                subject_id=request.subject_id,
-                category=category,
-                number=start + chunk.number,
-                low=chunk.low,
-                high=chunk.high,
-                rows=chunk.rows,
-                bytes=chunk.size,
-                sha256=chunk.sha256,
-                fingerprints=chunk.fingerprints,
-            )
-            for chunk in chunks
-        ),
-        batch_size=200,
-    )
 
 
 def with_held(counts: registry.Counts, held: registry.Held) -> registry.Counts:
@@ -374,7 +285,7 @@ def open_follow_up(*, request: SubjectRequest, plan: Plan, held: dict[str, regis
         setattr(follow_up, name, getattr(request, name))
     follow_up.follows, follow_up.state = request, State.PREVIEWED
     follow_up.epoch, follow_up.digest, follow_up.previewed_at = plan.epoch, plan.digest, clock.now()
-    store_chunks(follow_up, plan)
+    plans.store(follow_up, plan)
     preview = _summary(follow_up, plan)
     for entry in preview["categories"]:
         entry["grounds"] = list(held[entry["key"]].grounds) if entry["key"] in held else []

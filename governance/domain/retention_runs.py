@@ -23,7 +23,7 @@ log = structlog.get_logger("lethe.governance")
 State = RetentionRun.State
 # A batch holds its locks for at most 0.5 s: its size aims at half of that, so that one which takes twice as long as
 # those before it is still within.
-FIRST_BATCH, LARGEST_BATCH = 50, 2000
+FIRST_BATCH, LARGEST_BATCH = 10, 2000
 AIM_SECONDS = 0.25
 # Then the worker takes other jobs; the sweeper comes back to this one.
 BUDGET_SECONDS = 300

@@ -29,6 +29,7 @@ from governance.domain.category import (
 )
 from governance.domain.derived_rows import DerivedRows
 from governance.sealing import Sealed, opened_row
+from governance.sql import texts_in_json
 
 _PRINT = 16
 
@@ -155,7 +156,7 @@ class TableCategory(DerivedRows, Category):
             _fetch_by(cursor, 20)
             cursor.execute(
                 f"""
-                SELECT number, (array_agg(bound ORDER BY place))[1], (array_agg(bound ORDER BY place DESC))[1],
+                SELECT number, (array_agg(bound ORDER BY place))[1], (array_agg(bound ORDER BY place))[count(*)],
                        count(*), sum(size)::bigint,
                        encode(sha256(convert_to(string_agg(bound || ' ' || version, E'\\n' ORDER BY place), 'UTF8')), 'hex'),
                        string_agg({_PRINT_SQL}, ''::bytea ORDER BY place)
@@ -347,20 +348,22 @@ class TableCategory(DerivedRows, Category):
 
     def _settings(self) -> tuple[list[tuple[str, str]], list[Any]]:
         changes = {self.subject_field: None, **(self.anonymise or {})}
-        fields = {field.column: field for field in self.model._meta.concrete_fields}
-        marks = [
-            (connection.ops.quote_name(column), f"%s::{fields[column].db_type(connection).split(' CHECK')[0]}")
-            for column in changes
-        ]
-        return marks, [fields[column].get_db_prep_save(value, connection) for column, value in changes.items()]
+        marks = [(connection.ops.quote_name(column), self._mark(column)) for column in changes]
+        return marks, [self._fields[column].get_db_prep_save(value, connection) for column, value in changes.items()]
+
+    @property
+    def _fields(self) -> dict[str, models.Field]:
+        return {field.column: field for field in self.model._meta.concrete_fields}
+
+    def _mark(self, column: str) -> str:
+        return f"%s::{self._fields[column].db_type(connection).split(' CHECK')[0]}"
 
     def _columns(self) -> str:
         return ", ".join(f"t.{connection.ops.quote_name(column)}" for column in self.order)
 
     def _facts(self) -> str:
-        bound = ", ".join(f"t.{connection.ops.quote_name(column)}::text" for column in self.order)
         return (
-            f"json_build_array({bound})::text AS bound, ({self.row_version})::text AS version, "
+            f"{texts_in_json([self._fields[column] for column in self.order])} AS bound, ({self.row_version})::text AS version, "
             f"({self.size_expression})::bigint AS size"
         )
 
@@ -381,8 +384,7 @@ class TableCategory(DerivedRows, Category):
         quote = connection.ops.quote_name
         if self.export_fields:
             return [(one, f"t.{quote(one)}") if isinstance(one, str) else one for one in self.export_fields]
-        columns = (field.column for field in self.model._meta.concrete_fields)
-        return [(name, f"t.{quote(name)}") for name in columns if name not in (self.tenant_field, self.subject_field)]
+        return [(name, f"t.{quote(name)}") for name in self._fields if name not in (self.tenant_field, self.subject_field)]
 
     def schema(self) -> dict[str, Any]:
         return portable.schema_of(self)
@@ -416,9 +418,8 @@ class TableCategory(DerivedRows, Category):
         take the range for the whole table, and read it for every chunk.
         """
         low, high = json.loads(chunk.low), json.loads(chunk.high)
-        fields = {field.column: field for field in self.model._meta.concrete_fields}
         columns = [f"t.{connection.ops.quote_name(column)}" for column in self.order]
-        marks = [f"%s::{fields[column].db_type(connection).split(' CHECK')[0]}" for column in self.order]
+        marks = [self._mark(column) for column in self.order]
         shared = next((at for at, (one, other) in enumerate(zip(low, high, strict=True)) if one != other), len(low) - 1)
         parts = [f"{column} = {mark}" for column, mark in zip(columns[:shared], marks[:shared], strict=True)]
         rest, rest_marks = ", ".join(columns[shared:]), ", ".join(marks[shared:])

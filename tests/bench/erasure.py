@@ -60,17 +60,17 @@ def _measure(rows) -> int:
             previewed = time.perf_counter() - started
             request = requests.erase(subject=subject, token=token, confirm="heavy", reason="other", by=by)
             batches = Batches()
-            began, started = cpu_seconds(), time.perf_counter()
+            began, written, started = cpu_seconds(), wal_bytes(), time.perf_counter()
             with batches:
                 request = erasure.work(request_id=request.id)
-            took, busy_for = time.perf_counter() - started, cpu_seconds() - began
+            took, busy_for, written = time.perf_counter() - started, cpu_seconds() - began, wal_bytes() - written
         busy = writer.since(took)
     plain = _plainly(other)
     counted = sum(entry["rows"] for entry in shown.preview["categories"])
     done = sum(entry["erased"] + entry["anonymised"] for entry in request.receipt["categories"]) if request.receipt else 0
     table(
-        ["rows", "preview s", "erase s", "CPU s", "rows/s", "steps", "longest s", "RSS growth MB"],
-        [[counted, previewed, took, busy_for, done / took, ErasureStep.objects.filter(request=request).count(), max(batches.times), memory.peak - memory.before]],
+        ["rows", "preview s", "erase s", "CPU s", "WAL MB", "rows/s", "steps", "longest s", "RSS growth MB"],
+        [[counted, previewed, took, busy_for, written // 2**20, done / took, ErasureStep.objects.filter(request=request).count(), max(batches.times), memory.peak - memory.before]],
     )  # fmt: skip
     table(["state", "s"], _states(request))
     table(["category", "s in batches", "rows/s"], batches.by_category(request))
@@ -106,6 +106,13 @@ def cpu_seconds() -> float:
         cursor.execute("SELECT pg_backend_pid()")
         fields = Path(f"/proc/{cursor.fetchone()[0]}/stat").read_text().rpartition(")")[2].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wal_bytes() -> int:
+    """What the server has written ahead so far."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+        return cursor.fetchone()[0]
 
 
 class Batches:

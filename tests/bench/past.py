@@ -21,6 +21,7 @@ DIMENSIONS = 384
 # The session itself; per turn two messages with their vectors, the run, its events and its model call.
 ROWS = 1 + TURNS * (2 + 2 + 1 + len(EVENTS) + 1)
 _AT_ONCE = 50
+_TABLES = ("bench_embedding", *(f"agent_sessions_{name}" for name in ("session", "item", "run", "runevent", "modelcall")))
 
 
 class Embedding(models.Model):
@@ -86,7 +87,10 @@ def fill(person: Person, *, rows: int, days_ago: int = 0, ended: bool = False) -
             for statement in (_SESSIONS, _RUNS, _ITEMS, _VECTORS_OF, _EVENTS_OF, _CALLS):
                 cursor.execute(statement, {**values, **numbers})
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
+        # As it was long ago for most of a past: nobody reads rows for the first time.
+        cursor.execute(f"VACUUM (ANALYZE) {', '.join(_TABLES)}")
+        # Nor is any page as it was written ahead a moment ago: the first change of each is written whole.
+        cursor.execute("CHECKPOINT")
     return sessions * ROWS
 
 
