@@ -23,7 +23,7 @@ def member_list(request):
     form = SearchForm(request.GET)
     found = queries.members_of(request.tenant.pk)
     if form.is_valid() and (words := form.cleaned_data["q"]):
-        found = found.filter(Q(member__username__icontains=words) | Q(member__display_name__icontains=words))
+        found = found.filter(Q(member__username__icontains=words) | Q(display_name__icontains=words))
     context = {"form": form, "page": numbered(request, found), "roles": ROLES}
     return render(request, "governance/members.html#table" if request.htmx else "governance/members.html", context)
 

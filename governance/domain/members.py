@@ -42,7 +42,7 @@ def create_member(
     """Make a person who can sign in, with no role anywhere yet. Raises Invalid by field, Conflict for a taken name."""
     member = Member(
         username=_username(username),
-        display_name=clean(display_name).strip()[:200],
+        display_name=_display_name(display_name),
         must_change_password=must_change_password,
         is_staff=is_staff,
     )
@@ -62,7 +62,8 @@ def add_member(
 ) -> tuple[Membership, str | None]:
     """Give a person roles in the tenant. The second value is a one-time password when the person is new here.
 
-    Somebody who already signs in to another tenant keeps their password, and gets None. Raises SharedAccount for
+    Somebody who already signs in to another tenant keeps their password, and gets None; what that tenant calls them
+    is not shown here. Raises SharedAccount for
     an account that was switched off and still belongs elsewhere.
     """
     by.require("members.write")
@@ -80,7 +81,9 @@ def add_member(
         password = _give_one_time_password(member)
     try:
         with transaction.atomic():
-            membership = Membership.objects.create(tenant=tenant, member=member, roles=roles)
+            membership = Membership.objects.create(
+                tenant=tenant, member=member, roles=roles, display_name=_display_name(display_name)
+            )
     except IntegrityError:
         raise Conflict(f"{member.username} is already a member.", errors={"username": ["Already a member."]}) from None
     _record("member.added", membership, by, roles=roles)
@@ -233,6 +236,10 @@ def _username(username: str) -> str:
     if not 1 <= len(name) <= 150 or any(unicodedata.category(letter)[0] in "CZ" for letter in name):
         raise Invalid(errors={"username": ["Use 1 to 150 characters without spaces."]})
     return name
+
+
+def _display_name(name: str) -> str:
+    return clean(name).strip()[:200]
 
 
 def _check_password(password: str, member: Member) -> None:

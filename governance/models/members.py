@@ -51,12 +51,13 @@ class Member(AbstractBaseUser):
 
 
 class Membership(models.Model):
-    """The roles of one member in one tenant."""
+    """The roles of one member in one tenant, and what the tenant calls them: other tenants have names of their own."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey("governance.Tenant", models.CASCADE, related_name="memberships")
     member = models.ForeignKey("governance.Member", models.CASCADE, related_name="memberships")
     roles = ArrayField(models.CharField(max_length=32, choices=[(role, role) for role in ROLES]), default=list)
+    display_name = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -66,7 +67,11 @@ class Membership(models.Model):
         ]
 
     def __str__(self):
-        return f"{self.member} in {self.tenant}"
+        return f"{self.shown_name} in {self.tenant}"
+
+    @property
+    def shown_name(self) -> str:
+        return self.display_name or self.member.username
 
     @property
     def permissions(self) -> frozenset[str]:

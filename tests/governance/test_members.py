@@ -36,6 +36,18 @@ def test_add_member_keeps_the_password_of_somebody_known(tenant, admin, stranger
     assert authenticate(username="eva", password=make.PASSWORD) == membership.member
 
 
+def test_tenants_have_their_own_names_for_one_person(tenant, admin, stranger_tenant):
+    stranger = make.actor(stranger_tenant, "tenant_admin")
+    theirs, _ = members.add_member(tenant=stranger_tenant, username="eva", display_name="Eva of theirs", roles=["viewer"], by=stranger)
+
+    ours, _ = members.add_member(tenant=tenant, username="eva", roles=["viewer"], by=admin)
+
+    assert (theirs.shown_name, ours.shown_name) == ("Eva of theirs", "eva")
+    ours.delete()
+    again, _ = members.add_member(tenant=tenant, username="eva", display_name=" Eva of ours ", roles=["viewer"], by=admin)
+    assert (Membership.objects.get(pk=theirs.pk).shown_name, again.shown_name) == ("Eva of theirs", "Eva of ours")
+
+
 def test_add_member_twice_is_a_conflict(tenant, admin):
     members.add_member(tenant=tenant, username="eva", roles=["viewer"], by=admin)
 

@@ -51,7 +51,7 @@ class MemberChanges(Strict):
 class Member(Output):
     id = Id("mem")
     username = serializers.CharField(source="member.username")
-    display_name = serializers.CharField(source="member.display_name")
+    display_name = serializers.CharField()
     roles = serializers.ListField(child=serializers.CharField())
     created_at = Time()
 

@@ -83,6 +83,22 @@ def test_last_administrator_stays(owner):
     assert "last administrator" in response.content.decode()
 
 
+def test_name_that_another_tenant_gave_is_not_shown(owner, tenant, colleague):
+    elsewhere = governance.member(governance.tenant("contoso"), username="dora")
+    elsewhere.display_name = "Dora of Contoso"
+    elsewhere.save(update_fields=["display_name"])
+    elsewhere.memberships.update(display_name="Dora of Contoso")
+
+    owner.post(reverse("member-new"), {"username": "dora", "display_name": "", "roles": ["viewer"]})
+
+    membership = Membership.objects.get(tenant=tenant, member=elsewhere)
+    for url in (reverse("members"), reverse("members") + "?q=dora", reverse("member", args=[mem(membership)])):
+        page = owner.get(url).content.decode()
+        assert "dora" in page
+        assert "Contoso" not in page
+    assert "dora" not in owner.get(reverse("members"), {"q": "Contoso"}).content.decode().split("<tbody", 1)[-1].split("</tbody")[0]
+
+
 def test_password_is_reset(owner, colleague):
     response = owner.post(reverse("member-reset", args=[mem(colleague)]))
 
