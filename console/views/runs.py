@@ -27,7 +27,7 @@ from governance.ids import parse, shown
 from sessions import queries
 from sessions.domain import events as run_events
 from sessions.domain import runs as run_verbs
-from sessions.domain import seen
+from sessions.domain import seen, todos
 from sessions.models import Approval, Item, Run, RunEvent, Session
 
 # A run has a few dozen events; one with thousands shows its first ones and says so.
@@ -201,7 +201,9 @@ def turn(request, ref):
     context = {
         "blocks": reading.turn(chosen),
         "agent_session": chosen.session,
+        "run": chosen,
         "report": reading.report(chosen),
+        "keeps_todos": todos.are_shown(chosen.session),
         "may_decide": request.actor.may("approvals.decide"),
         "in_playground": "/playground" in (request.htmx.current_url or ""),
     }

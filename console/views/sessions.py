@@ -153,7 +153,7 @@ def _detail(request, agent_session, transcript, **forms_given) -> dict:
         "fork_form": ForkForm(initial={"key": fork_key(agent_session.key)}, auto_id="fork-%s"),
         "is_busy": agent_session.lease_run_id is not None,
         "todos_form": TodosForm(agent_session),
-        "keeps_todos": todos.are_kept(agent_session) or bool(todos.todos_of(agent_session)),
+        "keeps_todos": todos.are_shown(agent_session),
         "may_decide": request.actor.may("approvals.decide"),
         **forms_given,
     }

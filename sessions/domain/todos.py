@@ -32,6 +32,11 @@ def are_kept(session: Session) -> bool:
     return version is not None and keeps_todos(catalogue.definition_of(catalogue.version_by(version)))
 
 
+def are_shown(session: Session) -> bool:
+    """Whether there is a list to look at: the agent keeps one, or has left one."""
+    return bool(todos_of(session)) or are_kept(session)
+
+
 def digest(todos: Sequence[Todo]) -> str:
     """What somebody saw, for `change` to compare."""
     return hashlib.sha256(json.dumps(list(todos), sort_keys=True).encode()).hexdigest()

@@ -50,6 +50,16 @@ def test_page_has_the_form_with_what_is_there(owner, session):
     assert 'aria-label="Done: Find the invoice"' in text
 
 
+def test_a_turn_that_ends_on_the_page_leads_to_the_form_of_then(owner, session):
+    run = sessions.run(session=session, status="completed")
+
+    turn = owner.get(reverse("run-turn", args=[shown("run", run.id)]), headers={"HX-Request": "true"}).content.decode()
+
+    # A fragment alone would open the form that was loaded before the turn.
+    assert f'href="{page(session)}?run={shown("run", run.id)}#todos"' in turn
+    assert 'id="todos"' in owner.get(f"{page(session)}?run={shown('run', run.id)}").content.decode()
+
+
 def test_list_that_changed_meanwhile_is_shown_as_it_is(owner, session):
     Session.objects.filter(id=session.id).update(state={"todos": [*KEPT, {"id": 3, "title": "The agent's own", "done": False}]})
 
