@@ -33,7 +33,7 @@ def machine(world, ledgers):
             super().__init__()
             self.point = transaction.savepoint()
             world.settings.LEDGER_DIR = next(ledgers)
-            self.holds = []
+            self.holds, self.forks = [], 0
 
         def teardown(self):
             # After an error of the database nothing else is allowed, and the error would not be told.
@@ -65,18 +65,20 @@ def machine(world, ledgers):
         def fork(self, name, number, at_seq):
             session = self.session(name, number)
             if self.is_open(name) and session is not None and at_seq <= session.head_seq:
-                key = f"fork-{Session.objects.count()}"
-                session_verbs.fork(session=session, at_seq=at_seq, key=key, by=make.lethe(world.tenant))
+                self.forks += 1
+                session_verbs.fork(session=session, at_seq=at_seq, key=f"fork-{self.forks}", by=make.lethe(world.tenant))
 
         @rule(picks=st.lists(st.tuples(PEOPLE, st.integers(0, 30)), min_size=1, max_size=3), owner=st.sampled_from([None, "anna", "bert"]))
         def derive(self, picks, owner):
+            closed = {self.person(name).id for name in ("anna", "bert") if not self.is_open(name)}
             sources = []
             for name, number in picks:
                 items = list(Item.objects.filter(subject_id=self.person(name).id).order_by("session_id", "seq")[:31])
                 sources += [items[number % len(items)]] if items else []
             sources += list(world.notes.model.objects.order_by("id")[:1]) if len(picks) == 3 else []
-            if sources and (owner is None or self.is_open(owner)):
-                world.notes.derive(*{str(source.pk): source for source in sources}.values(), subject=self.person(owner) if owner else None)
+            subject = self.person(owner) if owner else None
+            if sources and closed.isdisjoint({subject and subject.id, *(source.subject_id for source in sources)}):
+                world.notes.derive(*{str(source.pk): source for source in sources}.values(), subject=subject)
 
         @precondition(lambda self: not self.holds)
         @rule(name=PEOPLE, number=st.integers(0, 9))
