@@ -1,5 +1,6 @@
 """The session manager: everything that happens to a session goes through here."""
 
+import re
 import unicodedata
 from uuid import UUID
 
@@ -33,6 +34,7 @@ KEY_LENGTH = 200
 STATE_SCHEMA = 1
 SOFTWARE = "0.1.0"
 _TASK_BYTES = 256 * 1024
+_OURS = re.compile("ses_[0-9a-f]{32}")
 
 
 class SessionExists(Conflict):
@@ -41,11 +43,14 @@ class SessionExists(Conflict):
 
 
 def checked_key(key: str) -> str:
-    """`key` if it is a session id: 1 to 200 printable characters. Raises InvalidSessionKey."""
+    """`key` if it is a session id: 1 to 200 printable characters, not `ses_0198...`. Raises InvalidSessionKey."""
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_LENGTH:
         raise InvalidSessionKey(f"A session id has 1 to {KEY_LENGTH} characters.")
     if any(unicodedata.category(character)[0] == "C" for character in key) or not key.strip():
         raise InvalidSessionKey("A session id has printable characters only.")
+    if _OURS.fullmatch(key):
+        # It would begin another conversation, while the caller means to go on with the one that has this id.
+        raise InvalidSessionKey("This is how Lethe calls a session. Send the id you chose for it: answers have it as session_key.")
     return key
 
 

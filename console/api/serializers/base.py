@@ -41,15 +41,15 @@ class Strict(serializers.Serializer):
         return super().to_internal_value(data)
 
     def _known(self, data):
-        found, errors = {}, {}
+        found, spelled, errors = {}, {}, {}
         for given, value in data.items():
             name = given if given in self.fields else snake(given)
             if name not in self.fields:
                 errors[given] = [f"Unknown field.{nearest(given, self.fields)}"]
             elif name in found:
-                errors[given] = [f"Given twice, as {name} and {given}."]
+                errors[given] = [f"Given twice, as {spelled[name]} and {given}."]
             else:
-                found[name] = value
+                found[name], spelled[name] = value, given
         if errors:
             raise serializers.ValidationError(errors)
         return found

@@ -12,7 +12,7 @@ from sessions.models import Item as ItemModel
 from sessions.models import Run as RunModel
 from sessions.models import Session as SessionModel
 
-KEY_HELP = "The caller's own id of the session: 1 to 200 printable characters."
+KEY_HELP = "The caller's own id of the session: 1 to 200 printable characters, not Lethe's ses_... of it."
 
 REMEMBER_HELP = (
     'Keep an approval as a standing answer: {"scope": "session" or "agent", "same_arguments": true or '

@@ -103,6 +103,12 @@ def test_field_in_both_spellings_is_refused(api):
     assert problem(answer)["errors"] == {"sessionId": ["Given twice, as session_id and sessionId."]}
 
 
+def test_field_in_both_spellings_is_named_as_it_was_sent(api):
+    answer = api.post("/agents/support/run", {"message": "Hello", "sessionId": "b", "session_id": "a"})
+
+    assert problem(answer)["errors"] == {"session_id": ["Given twice, as sessionId and session_id."]}
+
+
 def test_errors_name_the_path_of_a_nested_field(api):
     answer = api.post("/agents/support/run", {"approvals": [{"id": "apr_" + "0" * 32, "decision": "approve"}, {"decision": "maybe"}]})
 

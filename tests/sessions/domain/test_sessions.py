@@ -19,13 +19,13 @@ def session(agent, actor):
     return session_verbs.get_or_create(agent=agent, key="case-1", subject=None, by=actor)[0]
 
 
-@pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\x00b", "a\nb", "a\ud800b", "\u202etxt", None, 7])
+@pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\x00b", "a\nb", "a\ud800b", "\u202etxt", None, 7, f"ses_{'0' * 32}"])
 def test_key_must_be_1_to_200_printable_characters(agent, actor, key):
     with pytest.raises(InvalidSessionKey):
         session_verbs.get_or_create(agent=agent, key=key, subject=None, by=actor)
 
 
-@pytest.mark.parametrize("key", ["a", "x" * 200, "Fall 12/ä", "会話-1"])
+@pytest.mark.parametrize("key", ["a", "x" * 200, "Fall 12/ä", "会話-1", "ses_1", f"ses_{'x' * 32}"])
 def test_key_may_be_anything_printable(agent, actor, key):
     session, created = session_verbs.get_or_create(agent=agent, key=key, subject=None, by=actor)
 
