@@ -50,16 +50,30 @@ def matches(host: str, rules: list[str]) -> bool:
 
 
 def check_public(host: str) -> None:
-    """Raise EgressRefused when a host is, or resolves to, an address inside a private network; AddressUnknown without any."""
-    if settings.LETHE["allow_private_providers"]:
-        return
-    for address in resolve(host):
-        if not is_public(address):
+    """Raise EgressRefused when a host is, or resolves to, an address inside a private network; AddressUnknown without any.
+
+    Where the operator allows private networks, link-local addresses stay refused: clouds answer there with the machine's
+    own credentials, and no model does.
+    """
+    is_private_allowed = settings.LETHE["allow_private_providers"]
+    for address in _resolved(host, may_be_unknown=is_private_allowed):
+        if is_link_local(address) and is_private_allowed:
+            raise EgressRefused(f"{host} is a link-local address, where no model answers.", host=host)
+        if not is_private_allowed and not is_public(address):
             raise EgressRefused(
                 f"{host} is an address inside a private network. The operator can allow such providers "
                 "with LETHE_ALLOW_PRIVATE_PROVIDERS.",
                 host=host,
             )
+
+
+def _resolved(host: str, *, may_be_unknown: bool) -> list[str]:
+    try:
+        return resolve(host)
+    except AddressUnknown:
+        if may_be_unknown:
+            return []
+        raise
 
 
 def resolve(host: str) -> list[str]:
@@ -72,12 +86,27 @@ def resolve(host: str) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, also when it is an IPv4 address inside an IPv6 one."""
+    """Whether an IP address is one of the public internet."""
+    ip = _plain(address)
+    return ip.is_global and not ip.is_multicast
+
+
+def is_link_local(address: str) -> bool:
+    """Whether an IP address means something of the machine's own link only, or of its cloud."""
+    ip = _plain(address)
+    return ip.is_link_local or ip in _CLOUD
+
+
+_CLOUD = ipaddress.ip_network("fd00:ec2::/32")
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address; an IPv4 address that is written as an IPv6 one as what it is."""
     ip = ipaddress.ip_address(address)
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
         if inner is None and ip in ipaddress.ip_network("64:ff9b::/96"):
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
-            return is_public(str(inner))
-    return ip.is_global and not ip.is_multicast
+            return inner
+    return ip

@@ -6,6 +6,7 @@ its id to an executor (`sessions.dispatch`); from then on the request and the ru
 
 import copy
 import hashlib
+import json
 from dataclasses import dataclass, field
 
 from django.conf import settings
@@ -27,6 +28,8 @@ from sessions.domain import approvals, blobs, definitions, endings, executions, 
 from sessions.domain import sessions as session_verbs
 from sessions.errors import Draining, EmptyMessage, MessageTooLong, QueueFull, RunFinished, SessionBusy, SessionClosed
 from sessions.models import Approval, Run, Session
+
+METADATA_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,15 @@ def _checked(request: RunRequest) -> RunRequest:
         raise Invalid("Attachments need a session: send a session_id.", errors={"attachments": ["Only inside a session."]})
     return RunRequest(
         message=clean(request.message), session_key=request.session_key, parameters=clean_json(request.parameters),
-        attachments=blobs.checked(request.attachments), culture=request.culture, metadata=clean_json(request.metadata),
+        attachments=blobs.checked(request.attachments), culture=request.culture, metadata=_metadata(request.metadata),
     )  # fmt: skip
+
+
+def _metadata(given: dict) -> dict:
+    """They go along with the run wherever it is read: references to an application's own data, not the data."""
+    if len(json.dumps(given).encode()) > METADATA_BYTES:
+        raise Invalid("The metadata are larger than 16 KiB.", errors={"metadata": ["At most 16 KiB as JSON."]})
+    return clean_json(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,21 @@ def test_operator_may_allow_private_addresses(create, settings):
     providers.check_egress(provider)
 
 
+LINK_LOCAL = [
+    "http://169.254.169.254/latest/meta-data", "http://[fe80::1]", "http://[::ffff:169.254.169.254]", "http://[64:ff9b::a9fe:a9fe]",
+    "http://[fd00:ec2::254]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", LINK_LOCAL)
+def test_link_local_addresses_stay_refused(create, settings, url):
+    """A cloud hands the machine's credentials out there."""
+    settings.LETHE = settings.LETHE | {"allow_private_providers": True}
+
+    with pytest.raises(EgressRefused, match="link-local"):
+        create(base_url=url)
+
+
 def test_name_that_means_a_private_address_is_refused(create, names):
     names["models.example.com"] = ["93.184.216.34", "10.0.0.1"]
 

@@ -150,7 +150,7 @@ class RunBody(Strict):
     attachments = Attachment(many=True, required=False, default=list)
     approvals = ApprovalAnswer(many=True, required=False, default=list, help_text="Decisions that a waiting run continues with, instead of a message.")
     culture = Name(required=False, allow_null=True, max_length=35, help_text="BCP 47 language of the instructions.")
-    metadata = JsonObject(required=False, default=dict, help_text="The application's own values; never read.")
+    metadata = JsonObject(required=False, default=dict, help_text="The application's own values, at most 16 KiB as JSON; never read.")
 
     def validate(self, asked):
         if not asked["message"].strip() and not asked["attachments"] and not asked["approvals"]:

@@ -392,6 +392,7 @@ def test_refused_request_gives_its_idempotency_key_back(agent, actor):
         (RunRequest(approvals=[{"id": "apr_00000000000000000000000000000000"}]), NotFound),
         (RunRequest(approvals=[{"id": 7}]), Invalid),
         (RunRequest(message="x", attachments=[{"name": "a"}]), Invalid),
+        (RunRequest(message="x", session_key="a", metadata={"a": "x" * 16_384}), Invalid),
     ],
 )
 def test_bad_request_is_refused_and_stores_nothing(agent, actor, request_, error):
