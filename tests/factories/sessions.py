@@ -1,6 +1,7 @@
 """Sessions, items, runs and approvals for tests: rows as the product would have left them, without running a model."""
 
 import itertools
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -78,23 +79,30 @@ def item(session: Session, kind: str = "message", role: str = "user", content: d
     return Item.objects.get(session_id=made.session_id, seq=made.seq)
 
 
-def turns(session: Session, number: int, run: Run | None = None) -> None:
-    """`number` turns of a question and an answer each, in one statement."""
+def items(session: Session, entries: Iterable[tuple[str, str, dict]], run: Run | None = None) -> None:
+    """The session's next items, each (kind, role, content), in one statement. A user's message begins a turn."""
     rows = []
-    for _ in range(number):
-        session.turns += 1
-        for role in ("user", "assistant"):
-            session.head_seq += 1
-            rows.append(
-                Item(
-                    session=session, seq=session.head_seq, tenant_id=session.tenant_id, subject_id=session.subject_id,
-                    run_id=run.id if run else None, kind="message", role=role, turn=session.turns, group=session.head_seq,
-                    tokens=5, content={"text": f"{role} says {session.head_seq}"},
-                )
-            )  # fmt: skip
+    for kind, role, content in entries:
+        session.head_seq += 1
+        if (kind, role) == ("message", "user") or not session.turns:
+            session.turns += 1
+        rows.append(
+            Item(
+                session=session, seq=session.head_seq, tenant_id=session.tenant_id, subject_id=session.subject_id,
+                run_id=run.id if run else None, kind=kind, role=role, turn=session.turns, group=session.head_seq,
+                tokens=5, content=content,
+            )
+        )  # fmt: skip
     Item.objects.bulk_create(rows, batch_size=2_000)
     session.version += 1
     session.save(update_fields=["head_seq", "version", "turns"])
+
+
+def turns(session: Session, number: int, run: Run | None = None) -> None:
+    """`number` turns of a question and an answer each."""
+    first = session.head_seq + 1
+    said = (("message", ("user", "assistant")[index % 2], first + index) for index in range(2 * number))
+    items(session, ((kind, role, {"text": f"{role} says {seq}"}) for kind, role, seq in said), run)
 
 
 def run(
@@ -244,12 +252,13 @@ def conversation(agent: Agent, subject: Subject | None, **values: Any) -> Sessio
     """A session with something in every table that a conversation can leave rows in; its run has ended."""
     made = session(agent, subject, **values)
     ended = run(session=made, input_tokens=120, output_tokens=30)
-    item(made, content={"text": "Where is my order?"}, run_id=ended.id)
-    item(made, "tool_call", "assistant", {"id": "c1", "name": "find_order", "arguments": {"id": 7}}, run_id=ended.id)
-    item(
-        made, "tool_result", "tool", {"id": "c1", "name": "find_order", "text": "on its way", "outcome": "success"}, run_id=ended.id
-    )
-    item(made, role="assistant", content={"text": "It is on its way."}, run_id=ended.id)
+    call = {"id": "c1", "name": "find_order"}
+    items(made, [
+        ("message", "user", {"text": "Where is my order?"}),
+        ("tool_call", "assistant", {**call, "arguments": {"id": 7}}),
+        ("tool_result", "tool", {**call, "text": "on its way", "outcome": "success"}),
+        ("message", "assistant", {"text": "It is on its way."}),
+    ], run=ended)  # fmt: skip
     event(ended, 1, "run.started", {"agent": agent.name})
     event(ended, 2, "run.completed", {"status": "completed"})
     model_call(ended)
