@@ -69,7 +69,9 @@ def _is_over(model: type[Model], ended: dict[str, list[Ended]]) -> Q | None:
     found = Q()
     for category, path in _chain(_category(model)) if ended else ():
         for one in ended.get(category.key, ()):
-            found |= Q(Exists(one.rows.filter(pk=OuterRef(path))))
+            is_taken = Q(Exists(one.rows.filter(pk=OuterRef(path))))
+            # By its own age first: else the database would look for all that is over before it reads one page.
+            found |= Q(**{f"{one.age}__lt": one.cutoff}) & is_taken if path == "pk" else is_taken
     return found or None
 
 
