@@ -30,6 +30,14 @@ class SharedAccount(Conflict):
     )
 
 
+class PasswordNotTheirs(Conflict):
+    code, title = "password_not_theirs", "This person has not chosen a password yet"
+    detail = (
+        "The account was made elsewhere, and whoever made it still knows its one-time password. Once the person has signed in "
+        "and chosen their own, they can be added here."
+    )
+
+
 @transaction.atomic
 def create_member(
     *,
@@ -63,8 +71,8 @@ def add_member(
     """Give a person roles in the tenant. The second value is a one-time password when the person is new here.
 
     Somebody who already signs in to another tenant keeps their password, and gets None; what that tenant calls them
-    is not shown here. Raises SharedAccount for
-    an account that was switched off and still belongs elsewhere.
+    is not shown here. Raises SharedAccount for an account that was switched off and still belongs elsewhere,
+    PasswordNotTheirs for one that somebody elsewhere can still sign in to.
     """
     by.require("members.write")
     _own(tenant.id, by)
@@ -79,6 +87,8 @@ def add_member(
     elif not member.is_active:
         _not_shared(member, tenant.id)
         password = _give_one_time_password(member)
+    elif member.must_change_password and member.memberships.exclude(tenant=tenant).exists():
+        raise PasswordNotTheirs
     try:
         with transaction.atomic():
             membership = Membership.objects.create(

@@ -6,7 +6,7 @@ from django.contrib.auth import authenticate
 from django.db import connections
 
 from governance.domain import members
-from governance.domain.members import LastAdministrator, SharedAccount
+from governance.domain.members import LastAdministrator, PasswordNotTheirs, SharedAccount
 from governance.errors import Conflict, Invalid, MissingPermission, NotFound
 from governance.models import AuditEvent, Member, Membership
 from tests.factories import governance as make
@@ -36,9 +36,21 @@ def test_add_member_keeps_the_password_of_somebody_known(tenant, admin, stranger
     assert authenticate(username="eva", password=make.PASSWORD) == membership.member
 
 
+def test_add_member_refuses_somebody_whose_password_another_tenant_knows(tenant, admin, stranger_tenant):
+    stranger = make.actor(stranger_tenant, "tenant_admin")
+    theirs, _ = members.add_member(tenant=stranger_tenant, username="eva", roles=["viewer"], by=stranger)
+
+    with pytest.raises(PasswordNotTheirs):
+        members.add_member(tenant=tenant, username="eva", roles=["tenant_admin"], by=admin)
+
+    members.change_password(member=theirs.member, password="another long password")
+    assert members.add_member(tenant=tenant, username="eva", roles=["tenant_admin"], by=admin)[1] is None
+
+
 def test_tenants_have_their_own_names_for_one_person(tenant, admin, stranger_tenant):
     stranger = make.actor(stranger_tenant, "tenant_admin")
     theirs, _ = members.add_member(tenant=stranger_tenant, username="eva", display_name="Eva of theirs", roles=["viewer"], by=stranger)
+    members.change_password(member=theirs.member, password="another long password")
 
     ours, _ = members.add_member(tenant=tenant, username="eva", roles=["viewer"], by=admin)
 
