@@ -1,7 +1,7 @@
 """A plan: the exact rows that an erasure would take, in chunks, and how two plans differ.
 
 A plan of any size takes little memory: what tells its rows apart, 16 bytes for each, lies in a file without a name until the
-database has it, and two plans are compared as they are read.
+database has it, and two plans are compared as they are read. Only what a hold keeps is in memory, row by row.
 """
 
 import hashlib
