@@ -16,13 +16,19 @@ DATABASE_NAME = "lethe"
 # The server's first role owns the tables and migrates; web, worker and beat run as the other one.
 OWNER_ROLE, RUNTIME_ROLE = "postgres", "lethe"
 
-# Raised from PostgreSQL's cautious defaults. `wal_recycle` is off because renamed WAL files keep
-# the bytes of erased rows.
+# Raised from PostgreSQL's cautious defaults. `wal_recycle` is off because renamed WAL files keep the
+# bytes of erased rows. As every WAL file is new then, `wal_init_zero` would have commits wait for 16 MB
+# of zeros again and again. A large erasure writes more than the usual `max_wal_size`, and whoever
+# commits beside it waits for what the WAL writer has not yet written.
 SETTINGS = {
     "shared_buffers": "128MB",
     "maintenance_work_mem": "128MB",
     "max_connections": "300",
     "wal_recycle": "off",
+    "wal_init_zero": "off",
+    "max_wal_size": "4GB",
+    "wal_writer_delay": "5ms",
+    "wal_writer_flush_after": "128kB",
     # The server's log says what went wrong, not with which values.
     "log_error_verbosity": "terse",
     "log_min_error_statement": "panic",

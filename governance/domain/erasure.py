@@ -44,6 +44,8 @@ WORKING = (State.FENCING, State.EXECUTING, State.VERIFYING, State.FAILED_RETRYAB
 RESIDUE_ROUNDS = 3
 # A batch takes no further chunk after so long: others wait for its locks, and a hold for its end.
 BATCH_SECONDS = 0.1
+# What a batch reads of the plan at once; it has time for fewer.
+CHUNKS_AT_ONCE = 32
 
 
 class Residue(LetheError):
@@ -191,7 +193,7 @@ def _erase_batch(
 
     What was erased before a chunk that drifted stays erased.
     """
-    done, drift, until = 0, None, time.monotonic() + BATCH_SECONDS
+    drift, until = None, time.monotonic() + BATCH_SECONDS
     with transaction.atomic():
         # First, so that a worker which lost the job meets this and nobody can claim it before the commit.
         lease.renew(progress_at=clock.ClockTime(), attempts=0)
@@ -199,28 +201,31 @@ def _erase_batch(
         scope = coverage.spare(scope, since=request.previewed_at)
         if category.is_last:
             scope = coverage.with_names(scope)
+        steps = []
         with fences.executor(request_id=lease.id, lease_no=lease.number):
-            while done < len(chunks) and (not done or time.monotonic() < until):
+            for planned in PlanChunk.objects.filter(pk__in=chunks[:CHUNKS_AT_ONCE]).order_by("number"):
                 try:
                     with transaction.atomic():
-                        _erase_chunk(lease, scope, category, PlanChunk.objects.get(pk=chunks[done]))
+                        steps.append(_erase_chunk(lease, scope, category, planned))
                 except registry.Drift as found:
                     drift = found
                     break
-                done += 1
+                if time.monotonic() >= until:
+                    break
+            ErasureStep.objects.bulk_create(steps)
             # A row that something still refers to shows here, inside the batch.
             connection.check_constraints()
     if drift:
         raise drift
-    return done
+    return len(steps)
 
 
-def _erase_chunk(lease: jobs.Lease, scope: registry.Scope, category: registry.Category, planned: PlanChunk) -> None:
+def _erase_chunk(lease: jobs.Lease, scope: registry.Scope, category: registry.Category, planned: PlanChunk) -> ErasureStep:
     chunk = registry.Chunk(
         planned.number, planned.low, planned.high, planned.rows, planned.bytes, planned.sha256, bytes(planned.fingerprints)
     )
     erased = category.erase(scope=scope, chunk=chunk)
-    ErasureStep.objects.create(
+    return ErasureStep(
         request_id=lease.id,
         tenant_id=scope.tenant_id,
         category=category.key,

@@ -16,8 +16,8 @@ from governance.domain import closure, registry
 from governance.models import PlanChunk, SubjectRequest
 
 _IN_MEMORY = 1024 * 1024
-# A chunk has up to 32 kB.
-_AT_ONCE = 25
+# A chunk has up to 4 kB.
+_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class TableCategory(DerivedRows, Category):
         # OFFSET 0 has a row's facts taken at the scan, as an erasure takes them. A row that has been through the sort
         # is packed differently, and its size would differ by a few bytes.
         with connection.chunked_cursor() as cursor:
-            _fetch_by(cursor, 20)
+            _fetch_by(cursor, 160)
             cursor.execute(
                 f"""
                 SELECT number, (array_agg(bound ORDER BY place))[1], (array_agg(bound ORDER BY place))[count(*)],

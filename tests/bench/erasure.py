@@ -140,7 +140,9 @@ class Batches:
 
 
 class Writer:
-    """Another tenant that writes an item every few milliseconds, timed. In a process of its own, as workers are."""
+    """Another tenant that stores an item every few milliseconds, in a transaction as a run does, timed. In a process of its own,
+    as workers are.
+    """
 
     def __init__(self, tenant):
         self._session = talk.session(talk.agent(tenant), subjects.resolve(tenant_id=tenant.id, value="somebody"))
@@ -180,12 +182,14 @@ _WRITER = """
 import select, sys, time
 import django
 django.setup()
+from django.db import transaction
 from sessions.models import Session
 from tests.factories import sessions as talk
 session = Session.objects.get(pk=sys.argv[1])
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.005)[0]:
     started = time.monotonic()
-    talk.item(session)
+    with transaction.atomic():
+        talk.item(session)
     print(started, (time.monotonic() - started) * 1000, flush=True)
 """

@@ -196,7 +196,7 @@ def test_preview_of_several_thousand_rows_keeps_chunks_within_bounds(agent, subj
     request, _ = previews.preview(subject=subject, by=officer)
 
     chunks = PlanChunk.objects.filter(request=request, category="items").order_by("number")
-    assert [chunk.rows for chunk in chunks] == [2000, 2000, 1200]
+    assert [chunk.rows for chunk in chunks] == [250] * 20 + [200]
     assert sum(chunk.bytes for chunk in chunks) == next(
         entry["bytes"] for entry in request.preview["categories"] if entry["key"] == "items"
     )

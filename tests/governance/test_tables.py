@@ -35,13 +35,13 @@ def test_plan_counts_rows_and_bytes_and_gives_bounds(conversation, scope):
     assert chunks[0].size > 100
 
 
-def test_plan_cuts_at_2000_rows_in_order(agent, subject, scope):
-    talk.turns(talk.session(agent, subject), 2100)
+def test_plan_cuts_at_250_rows_in_order(agent, subject, scope):
+    talk.turns(talk.session(agent, subject), 260)
 
     chunks = plan_of("items", scope)
 
-    assert [chunk.rows for chunk in chunks] == [2000, 2000, 200]
-    assert [json.loads(chunk.low)[1] for chunk in chunks] == ["1", "2001", "4001"]
+    assert [chunk.rows for chunk in chunks] == [250, 250, 20]
+    assert [json.loads(chunk.low)[1] for chunk in chunks] == ["1", "251", "501"]
 
 
 def test_plan_leaves_out_other_subjects_and_tenants(conversation, agent, scope, stranger_tenant):
@@ -236,4 +236,4 @@ def test_rows_inside_one_large_session_are_erased_by_their_own_index(agent, subj
     within, bounds = category._within(chunk)
 
     assert within == 't."session_id" = %s::uuid AND (t."seq") >= (%s::bigint) AND (t."seq") <= (%s::bigint)'
-    assert bounds[1:] == ["1", "2000"]
+    assert bounds[1:] == ["1", "250"]
