@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from uuid import UUID
 
 from django.conf import settings
@@ -145,13 +146,12 @@ async def _execute(run_id: UUID, task: asyncio.Task, job: "wiring.Job | None") -
         job = job or await in_thread(_loaded, run_id)
         if job is None:
             return
-        watchers = [asyncio.create_task(_beat(job, task)), asyncio.create_task(_watch(job, task, bell))]
+        watcher = asyncio.create_task(_watch(job, task, bell))
         try:
             ending = await _turn(job)
         finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
         await _finished(job, ending)
 
 
@@ -239,35 +239,34 @@ async def _ended(job, ending: dict) -> str | None:
     return None
 
 
-async def _beat(job, task: asyncio.Task) -> None:
-    """Renew the lease; a lost one stops the run before it can write anything."""
-    while True:
-        await asyncio.sleep(settings.LETHE["heartbeat_seconds"])
+async def _watch(job, task: asyncio.Task, bell: asyncio.Event) -> None:
+    """Renew the lease, and stop the run when it is lost or somebody asks for it: then it writes nothing more.
+
+    The row is the truth: a lost notification is found by the next look. The first is soon: who was asked between the
+    beginning and here was told before anybody listened.
+    """
+    every, clock = settings.LETHE["heartbeat_seconds"], asyncio.get_running_loop().time
+    reason, look_at, beat_at = job.run.cancel_reason or None, clock() + _FIRST_LOOK_SECONDS, clock() + every
+    while reason is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(look_at, beat_at)):
+                await bell.wait()
+        bell.clear()
+        is_due = clock() >= beat_at
         try:
-            held = await in_thread(leases.renew, run_id=job.run.id, session_id=job.run.session_id)
+            reason = await in_thread(_looked, job, is_due)
         except DatabaseError:
             logger.warning("run %s: heartbeat failed, trying again", job.run.id.hex)
-            continue
-        if not held:
-            _stop(job, task, "lease_lost")
-            return
+        look_at = clock() + every
+        beat_at = look_at if is_due else beat_at
+    _stop(job, task, reason if reason in ("cancelled", "lease_lost") else "interrupted")
 
 
-async def _watch(job, task: asyncio.Task, bell: asyncio.Event) -> None:
-    """Stop the run when somebody asks for it. The row is the truth: a lost notification is found by the next look.
-
-    The first is soon: who was asked between the beginning and here was told before anybody listened.
-    """
-    reason, patience = job.run.cancel_reason or None, _FIRST_LOOK_SECONDS
-    while reason is None:
-        try:
-            await asyncio.wait_for(bell.wait(), patience)
-        except TimeoutError:
-            pass
-        patience = settings.LETHE["heartbeat_seconds"]
-        bell.clear()
-        reason = await in_thread(_cancel_reason, job.run.id)
-    _stop(job, task, "cancelled" if reason == "cancelled" else "interrupted")
+def _looked(job, is_due: bool) -> str | None:
+    """Why the run has to stop, if it has to. Renews the lease when that is due."""
+    if is_due and not leases.renew(run_id=job.run.id, session_id=job.run.session_id):
+        return "lease_lost"
+    return _cancel_reason(job.run.id)
 
 
 def _cancel_reason(run_id: UUID) -> str | None:
