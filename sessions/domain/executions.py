@@ -70,10 +70,8 @@ def begin_at_once(run: Run, session: Session, reads: Sequence[sql.Write]) -> lis
         item=sql.insertion(item, source="taken", seq=_HEAD, turn=("taken.turns", []), group=_HEAD),
         run=_insertion(run, source="taken", first_seq=_HEAD),
         event=sql.insertion(event, source="taken"),
-        then=sql.Write(
-            "SELECT head_seq, turns, version, state, pg_notify(%s, %s), set_config('synchronous_commit', 'off', true) FROM taken",
-            events.waking(run).values,
-        ),
+        # Nobody is woken: nobody knows the run's id yet.
+        then=sql.Write("SELECT head_seq, turns, version, state, set_config('synchronous_commit', 'off', true) FROM taken"),
     )  # fmt: skip
     # A statement of its own, so that those after it see what was committed while it waited.
     lock = sql.Write("SELECT FROM agent_sessions_session WHERE id = %s FOR UPDATE", [session.id])
