@@ -7,6 +7,7 @@ cursor of another list is refused.
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from typing import Any
 from uuid import UUID
 
 from django.core import signing
@@ -61,9 +62,19 @@ def paginate(queryset: QuerySet, *, order: tuple[str, ...], cursor: str | None, 
     )
 
 
-def of_list(rows: list) -> Page:
-    """A list that is complete and short, in the same shape."""
-    return Page(list(rows))
+def of_list(rows: list, *, name: str, query: dict[str, Any]) -> Page:
+    """A page of a list that is short and at hand whole. `name` says which list, `query` has the page's `cursor` and `limit`."""
+    limit, start = query["limit"], 0
+    if cursor := query.get("cursor"):
+        start = unseal(name, cursor)
+        if not isinstance(start, int):
+            raise BadCursor
+    end = start + limit
+    return Page(
+        results=list(rows[start:end]),
+        next_cursor=seal(name, end) if end < len(rows) else None,
+        previous_cursor=seal(name, max(start - limit, 0)) if start else None,
+    )
 
 
 def seal(name: str, value) -> str:

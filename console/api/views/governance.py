@@ -28,7 +28,7 @@ class Subjects(Endpoint):
     @operation("Find subjects", query=shapes.SubjectFilters, answer=shapes.Subject, is_page=True)
     def get(self, request):
         """Exact matches only. The search is audited, without what was searched for."""
-        return pagination.of_list(subjects.search(tenant_id=self.tenant_id, q=self.query["q"], by=self.actor))
+        return pagination.Page(subjects.search(tenant_id=self.tenant_id, q=self.query["q"], by=self.actor))
 
 
 class SubjectEndpoint(Endpoint):

@@ -159,7 +159,7 @@ class Quotas(QuotaEndpoint):
 
     @operation("List quotas", answer=shapes.Quota, is_page=True)
     def get(self, request):
-        return pagination.of_list(quotas.standings(tenant_id=self.tenant_id))
+        return pagination.of_list(quotas.standings(tenant_id=self.tenant_id), name="quotas", query=self.query)
 
     @operation("Create a quota", body=shapes.QuotaBody, answer=shapes.Quota, status=201, errors=(409,))
     def post(self, request):

@@ -86,7 +86,7 @@ class Tools(Endpoint):
     @operation("List tools", answer=shapes.Tool, is_page=True)
     def get(self, request):
         """Tools are registered in code; what is listed here is what a definition can name."""
-        return pagination.of_list(sorted(tools.all_tools(), key=lambda tool: tool.name))
+        return pagination.of_list(sorted(tools.all_tools(), key=lambda tool: tool.name), name="tools", query=self.query)
 
 
 class Tool(Endpoint):

@@ -161,10 +161,10 @@ class Events(RunEndpoint):
 class Context(RunEndpoint):
     permission = {"GET": "runs.read"}
 
-    @operation("Read what the model saw in a run", answer=shapes.ModelCall, is_page=True, parameters=(SUBJECT,))
+    @operation("Read what the model saw in a run", answer=shapes.ModelCall, order=("number",), parameters=(SUBJECT,))
     def get(self, request, id):
         """One row for each call of a model: its layers with their tokens and sources, what it used and what it cost."""
-        return pagination.of_list(queries.calls_of(self.run_named(id)))
+        return queries.calls_of(self.run_named(id))
 
 
 class Behind(RunEndpoint):

@@ -271,3 +271,19 @@ def test_a_full_disk_is_said(api, error):
 
     assert (answer.status_code, problem(answer)["code"], answer["Retry-After"]) == (503, "storage_full", "60")
     assert "secret" not in answer.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/api/agents", "/api", "/api/nothing"])
+def test_host_that_is_not_this_server_is_told_as_the_api_tells_it(client, path):
+    answer = client.get(path, headers={"host": "elsewhere.example"})
+
+    assert answer.status_code == 400
+    told = problem(answer)
+    assert (told["code"], told["request_id"] != "") == ("bad_host", True)
+    assert "LETHE_ALLOWED_HOSTS" in told["detail"]
+
+
+def test_page_of_a_host_that_is_not_this_server_is_a_page(client):
+    answer = client.get("/sign-in", headers={"host": "elsewhere.example"})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "text/html; charset=utf-8")

@@ -69,7 +69,9 @@ MORE: dict[str, Callable] = {
     "/api-keys": lambda world: world.key("agents:read", name=f"key {next(_numbers)}"),
     "/members": lambda world: governance.member(world.tenant, ("viewer",)),
 }
-PAGED = sorted(set(MORE) - {"/quotas"})
+PAGED = sorted(MORE)
+# What nobody adds to over REST has pages all the same.
+LISTS = (*PAGED, "/tools", "/unattributed")
 
 
 def queries_of(api, path) -> int:
@@ -119,7 +121,7 @@ def id_of(row):
 def test_every_list_refuses_a_cursor_it_did_not_make(api):
     cursors = ["x", "W10:abc:def", "%F0%9F%92%A9"]
 
-    codes = {problem(api.get(f"{path}?cursor={cursor}"))["code"] for path in PAGED for cursor in cursors}
+    codes = {problem(api.get(f"{path}?cursor={cursor}"))["code"] for path in LISTS for cursor in cursors}
 
     assert codes == {"bad_cursor"}
 
@@ -150,3 +152,14 @@ def test_page_that_shrank_is_empty_not_an_error(api, world):
     answer = api.get(f"/runs?limit=5&cursor={cursor}").json()
 
     assert [row["id"] for row in answer["results"]] == [f"run_{world.waiting.id.hex}", f"run_{world.run.id.hex}"]
+
+
+def test_short_lists_have_pages_too(api):
+    whole = [row["name"] for row in api.get("/tools?limit=200").json()["results"]]
+    first = api.get("/tools?limit=2").json()
+    second = api.get(f"/tools?limit=2&cursor={first['next_cursor']}").json()
+    again = api.get(f"/tools?limit=2&cursor={second['previous_cursor']}").json()
+
+    assert [row["name"] for row in (*first["results"], *second["results"])] == whole[:4]
+    assert (again, first["previous_cursor"]) == (first, None)
+    assert problem(api.get(f"/quotas?cursor={first['next_cursor']}"))["code"] == "bad_cursor"
