@@ -142,6 +142,11 @@ class FakeProvider:
             await writer.drain()
             # Whoever watched the connection may have taken bytes of the next request: start a new one.
             return closed is None
+        except ConnectionError:
+            # The writer may see it before the watcher does, who is then stopped before it can tell.
+            if closed is None or not closed.done():
+                self.closed_at.append(time.monotonic())
+            raise
         finally:
             if closed is not None:
                 closed.cancel()
