@@ -201,12 +201,13 @@ def _erase_batch(
         scope = coverage.spare(scope, since=request.previewed_at)
         if category.is_last:
             scope = coverage.with_names(scope)
-        steps = []
+        next_ones, steps = chunks[:CHUNKS_AT_ONCE], []
+        planned = PlanChunk.objects.in_bulk(next_ones)
         with fences.executor(request_id=lease.id, lease_no=lease.number):
-            for planned in PlanChunk.objects.filter(pk__in=chunks[:CHUNKS_AT_ONCE]).order_by("number"):
+            for chunk_id in next_ones:
                 try:
                     with transaction.atomic():
-                        steps.append(_erase_chunk(lease, scope, category, planned))
+                        steps.append(_erase_chunk(lease, scope, category, planned[chunk_id]))
                 except registry.Drift as found:
                     drift = found
                     break
