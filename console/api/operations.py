@@ -40,7 +40,7 @@ class Operation:
     answers: dict[tuple[int, str], Any] | None = None
     parameters: tuple = ()
     examples: tuple = ()
-    # A page that the handler makes itself.
+    # A page that the handler makes itself, or a list that is cut into pages here.
     is_page: bool = False
     # Documents the body in another form than the serializer that checks it.
     body_schema: Any = None
@@ -58,6 +58,8 @@ class Operation:
         context = {"view": view, "request": view.request}
         if self.order:
             result = pagination.paginate(result, order=self.order, cursor=view.query.get("cursor"), limit=view.query["limit"])
+        elif self.is_page and isinstance(result, list):
+            result = pagination.of_list(result, name=self.summary, cursor=view.query.get("cursor"), limit=view.query["limit"])
         if isinstance(result, pagination.Page):
             data = {
                 "results": self.answer(result.results, many=True, context=context).data,

@@ -5,8 +5,8 @@ API is told as the API tells it.
 from django.core.exceptions import DisallowedHost
 from django.shortcuts import render
 
-from console.api.errors import Unexpected, problem
-from governance.errors import Invalid, NotFound
+from console.api.errors import STATUS, Unexpected, problem
+from governance.errors import Forbidden, Invalid, LetheError, NotFound
 
 
 class BadRequest(Invalid):
@@ -20,19 +20,15 @@ class BadHost(BadRequest):
 
 
 def bad_request(request, exception=None):
-    if _is_of_api(request):
-        return problem(request, BadHost() if isinstance(exception, DisallowedHost) else BadRequest())
-    return render(request, "errors/400.html", status=400)
+    return _told(request, BadHost() if isinstance(exception, DisallowedHost) else BadRequest())
 
 
 def forbidden(request, exception=None):
-    return render(request, "errors/403.html", status=403)
+    return _told(request, Forbidden())
 
 
 def not_found(request, exception=None):
-    if _is_of_api(request):
-        return problem(request, NotFound())
-    return render(request, "errors/404.html", status=404)
+    return _told(request, NotFound())
 
 
 def server_error(request):
@@ -42,9 +38,16 @@ def server_error(request):
     return render(None, "errors/500.html", {"request_id": getattr(request, "id", "")}, status=500)
 
 
-def _is_of_api(request) -> bool:
-    return request.path == "/api" or request.path.startswith("/api/")
-
-
 def csrf_failed(request, reason=""):
     return render(request, "errors/csrf.html", status=403)
+
+
+def _told(request, error: LetheError):
+    if _is_of_api(request):
+        return problem(request, error)
+    status = STATUS[error.kind]
+    return render(request, f"errors/{status}.html", status=status)
+
+
+def _is_of_api(request) -> bool:
+    return request.path == "/api" or request.path.startswith("/api/")

@@ -44,8 +44,8 @@ WORKING = (State.FENCING, State.EXECUTING, State.VERIFYING, State.FAILED_RETRYAB
 RESIDUE_ROUNDS = 3
 # A batch takes no further chunk after so long: others wait for its locks, and a hold for its end.
 BATCH_SECONDS = 0.1
-# What a batch reads of the plan at once; it has time for fewer.
-CHUNKS_AT_ONCE = 32
+# Nor more chunks than these, which it reads at once.
+BATCH_CHUNKS = 32
 
 
 class Residue(LetheError):
@@ -193,7 +193,7 @@ def _erase_batch(
 
     What was erased before a chunk that drifted stays erased.
     """
-    drift, until = None, time.monotonic() + BATCH_SECONDS
+    until = time.monotonic() + BATCH_SECONDS
     with transaction.atomic():
         # First, so that a worker which lost the job meets this and nobody can claim it before the commit.
         lease.renew(progress_at=clock.ClockTime(), attempts=0)
@@ -201,24 +201,30 @@ def _erase_batch(
         scope = coverage.spare(scope, since=request.previewed_at)
         if category.is_last:
             scope = coverage.with_names(scope)
-        next_ones, steps = chunks[:CHUNKS_AT_ONCE], []
-        planned = PlanChunk.objects.in_bulk(next_ones)
         with fences.executor(request_id=lease.id, lease_no=lease.number):
-            for chunk_id in next_ones:
-                try:
-                    with transaction.atomic():
-                        steps.append(_erase_chunk(lease, scope, category, planned[chunk_id]))
-                except registry.Drift as found:
-                    drift = found
-                    break
-                if time.monotonic() >= until:
-                    break
+            steps, drift = _erase_chunks(lease, scope, category, chunks[:BATCH_CHUNKS], until)
             ErasureStep.objects.bulk_create(steps)
             # A row that something still refers to shows here, inside the batch.
             connection.check_constraints()
     if drift:
         raise drift
     return len(steps)
+
+
+def _erase_chunks(
+    lease: jobs.Lease, scope: registry.Scope, category: registry.Category, chunks: list[int], until: float
+) -> tuple[list[ErasureStep], registry.Drift | None]:
+    """One chunk after the other until it is time to stop, or one drifted, which is left as it was."""
+    steps, planned = [], PlanChunk.objects.in_bulk(chunks)
+    for chunk in chunks:
+        try:
+            with transaction.atomic():
+                steps.append(_erase_chunk(lease, scope, category, planned[chunk]))
+        except registry.Drift as drift:
+            return steps, drift
+        if time.monotonic() >= until:
+            break
+    return steps, None
 
 
 def _erase_chunk(lease: jobs.Lease, scope: registry.Scope, category: registry.Category, planned: PlanChunk) -> ErasureStep:

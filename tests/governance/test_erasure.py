@@ -305,6 +305,28 @@ def test_a_writer_past_the_guard_stops_its_category(conversation, subject, offic
     assert AuditEvent.objects.get(action="request.failed").payload["code"] == "drift"
 
 
+def test_erasure_whose_plan_has_lost_a_chunk_is_never_done(agent, subject, officer, monkeypatch):
+    talk.turns(talk.session(agent, subject), 300)
+    request = confirm(subject, officer)
+    inner = erasure._erase_batch
+
+    def lose_the_first(lease, request, scope, category, chunks):
+        if category.key == "items":
+            PlanChunk.objects.filter(pk=chunks[0]).delete()
+        return inner(lease, request, scope, category, chunks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(erasure, "_erase_batch", lose_the_first)
+        stopped = erasure.work(request_id=request.id)
+    assert (stopped.state, stopped.failure["code"], Item.objects.count()) == ("failed_retryable", "error", 600)
+    lease_runs_out()
+
+    done = erasure.work(request_id=request.id)
+
+    # The sessions have rows that no plan names any more.
+    assert (done.state, Item.objects.count()) == ("failed_retryable", 250)
+
+
 # -- the worker dies
 
 

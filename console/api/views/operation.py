@@ -3,7 +3,6 @@
 from drf_spectacular.types import OpenApiTypes
 
 from agents import queries as catalogue
-from console.api import pagination
 from console.api.endpoint import Endpoint
 from console.api.operations import operation
 from console.api.permissions import ANY_KEY
@@ -159,7 +158,7 @@ class Quotas(QuotaEndpoint):
 
     @operation("List quotas", answer=shapes.Quota, is_page=True)
     def get(self, request):
-        return pagination.of_list(quotas.standings(tenant_id=self.tenant_id), name="quotas", query=self.query)
+        return quotas.standings(tenant_id=self.tenant_id)
 
     @operation("Create a quota", body=shapes.QuotaBody, answer=shapes.Quota, status=201, errors=(409,))
     def post(self, request):

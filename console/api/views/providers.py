@@ -3,7 +3,6 @@
 from agents import queries, tools
 from agents.domain import providers, utility
 from agents.models import Provider as ProviderModel
-from console.api import pagination
 from console.api.endpoint import Endpoint
 from console.api.operations import operation
 from console.api.serializers import agents as shapes
@@ -86,7 +85,7 @@ class Tools(Endpoint):
     @operation("List tools", answer=shapes.Tool, is_page=True)
     def get(self, request):
         """Tools are registered in code; what is listed here is what a definition can name."""
-        return pagination.of_list(sorted(tools.all_tools(), key=lambda tool: tool.name), name="tools", query=self.query)
+        return sorted(tools.all_tools(), key=lambda tool: tool.name)
 
 
 class Tool(Endpoint):

@@ -24,7 +24,7 @@ class Unattributed(UnattributedEndpoint):
     @operation("Count rows without a subject", answer=shapes.Standing, is_page=True)
     def get(self, request):
         """By category, the most open ones first. Previews count the open ones as `unattributed_in_tenant`."""
-        return pagination.of_list(triage.standing(tenant_id=self.tenant_id), name="unattributed", query=self.query)
+        return triage.standing(tenant_id=self.tenant_id)
 
 
 class UnattributedRows(UnattributedEndpoint):

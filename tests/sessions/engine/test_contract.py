@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import sys
 import time
+from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
@@ -422,15 +425,29 @@ async def test_a_long_history_costs_only_its_view(store, serve, protocol):
         ]
     store.says("The last question")
 
-    await take_turn(store, models, harness={"max_context_window_tokens": 1_000, "disable_agent_mode_provider": True, "max_output_tokens": 100})
+    with called() as calls:
+        await take_turn(store, models, harness={"max_context_window_tokens": 1_000, "disable_agent_mode_provider": True, "max_output_tokens": 100})
 
     sent = json.dumps(fake.bodies[-1])
     assert "Answer 4999" in sent
     assert "Answer 100 " not in sent
     assert len(sent) < 20_000
     assert 0 < len(read) < 200
+    # A few for each of the 10,000, to see how many fit, and those of any turn.
+    assert 10_000 < calls.total() < 200_000
     (history,) = [layer for layer in store.calls[-1].context if layer["layer"] == "history"]
     assert history["left_out"][0]["reason"] == "does not fit the model's context window"
+
+
+@contextmanager
+def called():
+    """How many functions are called in this thread meanwhile, Python's and the interpreter's own: work without a clock."""
+    calls = Counter()
+    sys.setprofile(lambda frame, event, what: calls.update((event,)) if event.endswith("call") else None)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
 
 
 class _Read(dict):

@@ -12,7 +12,7 @@ from sessions.engine import runner
 
 @pytest.fixture
 def looks(monkeypatch, settings):
-    """What the rows say, look by look (an error is raised); every look is noted as (seconds, whether the lease was due)."""
+    """What the rows say, look by look (an error is raised); of every look it is noted whether the lease was due."""
     settings.LETHE = {**settings.LETHE, "heartbeat_seconds": 0.15}
     monkeypatch.setattr(runner, "_FIRST_LOOK_SECONDS", 0.05)
     answers, made = [], []
